@@ -170,6 +170,7 @@ absl::StatusOr<Invocation> Finish(const GlobalFlags& flags, Chosen chosen,
     return Usage(absl::StrCat("-o name: what ", path, " prints has no names"), path);
   }
   invocation.headers = !flags.no_headers;
+  invocation.watch = chosen.watch;
   invocation.fail_fast = flags.fail_fast;
   invocation.connection = flags.connection;
   invocation.command = *std::move(chosen.command);

@@ -542,6 +542,11 @@ TEST(CommandLineTest, OutputIsForPeopleForProgramsOrNames) {
   EXPECT_EQ(Parsed({"region", "list", "-o", "name"}).output, OutputFormat::kName);
   EXPECT_FALSE(Parsed({"region", "list", "--no-headers"}).headers);
   EXPECT_TRUE(Parsed({"region", "list", "--fail-fast"}).fail_fast);
+  for (const char* kind : {"region", "host", "device", "tenant", "certificate"}) {
+    EXPECT_TRUE(Parsed({kind, "list", "-w"}).watch) << kind;
+  }
+  EXPECT_TRUE(Parsed({"capacity", "--watch"}).watch);
+  EXPECT_EQ(ReasonFor({"region", "show", "kv", "--watch"}), "USAGE");
   for (const char* command : {"capacity", "topology"}) {
     EXPECT_EQ(ReasonFor({command, "-o", "name"}), "USAGE");
   }

@@ -86,6 +86,7 @@ class Walk {
     const size_t equals = word.find('=');
     if (behind_dashes_) return result_;  // Another program's words.
     if (wants_value_ != nullptr) {
+      if (IsConnection(*wants_value_)) result_.connection.pop_back();  // It has no value yet.
       AddValues(wants_value_->check_name("--region") ? "REGION" : ValueOf(*wants_value_));
     } else if (IsOption(word) && equals != std::string::npos) {
       // Shells want the whole word again.

@@ -74,6 +74,8 @@ TEST(CompletionTest, NamesWhereACommandWantsThem) {
 
 TEST(CompletionTest, ContextsOfTheFileOnTheLine) {
   EXPECT_EQ(At({"--config", "x.toml", "--context", ""}).names_of, "context");
+  EXPECT_THAT(At({"--config", "x.toml", "--context", ""}).connection,
+              ElementsAre("--config", "x.toml"));
   EXPECT_THAT(At({"--config", "x.toml", "context", "use", ""}).connection,
               ElementsAre("--config", "x.toml"));
   EXPECT_EQ(At({"context", "use", ""}).names_of, "context");

@@ -322,7 +322,7 @@ void AddRestore(CLI::App* certificate, Chosen& chosen) {
 void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
   CLI::App* host = app.add_subcommand("host", "List, show, add, enrol, retire and fence hosts");
   host->require_subcommand(1);
-  AddBare<ListHosts>(host, "list", "List hosts, in order of name", chosen)->alias("ls");
+  AddBareList<ListHosts>(host, "List hosts, in order of name", chosen);
   AddShow<ShowHost>(host, "Show one host, its slots and its bridges", kHost, chosen)->alias("get");
   AddAddHost(host, chosen);
   AddEnrol(host, chosen);
@@ -336,7 +336,7 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
   CLI::App* device =
       app.add_subcommand("device", "List, show, add, drain and remove memory devices");
   device->require_subcommand(1);
-  AddBare<ListDevices>(device, "list", "List devices, in order of name", chosen)->alias("ls");
+  AddBareList<ListDevices>(device, "List devices, in order of name", chosen);
   AddShow<ShowDevice>(device, "Show one device, and the Regions with bytes there", kDevice, chosen)
       ->alias("get");
   AddCall<DrainDevice>(device, "drain", "Place nothing new there, and list who has bytes there",
@@ -351,7 +351,7 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
 
   CLI::App* tenant = app.add_subcommand("tenant", "List, make, change and remove tenants");
   tenant->require_subcommand(1);
-  AddBare<ListTenants>(tenant, "list", "List tenants, in order of name", chosen)->alias("ls");
+  AddBareList<ListTenants>(tenant, "List tenants, in order of name", chosen);
   AddSetTenant(tenant, chosen);
   AddCall<ShowTenant>(tenant, "get", "Show one tenant", kTenant, chosen)->alias("show");
   AddCall<RemoveTenant>(tenant, "remove", "Forget a tenant without Regions", kTenant, chosen)
@@ -361,11 +361,13 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
   CLI::App* certificate =
       app.add_subcommand("certificate", "Revoke certificates, list and restore them");
   certificate->require_subcommand(1);
-  AddBare<ListRevocations>(certificate, "list", "List what is revoked", chosen)->alias("ls");
+  AddBareList<ListRevocations>(certificate, "List what is revoked", chosen);
   AddRevoke(certificate, chosen);
   AddRestore(certificate, chosen);
 
-  AddBare<ShowCapacity>(&app, "capacity", "Bytes free and held, and what would fit", chosen);
+  AddWatchFlag(
+      AddBare<ShowCapacity>(&app, "capacity", "Bytes free and held, and what would fit", chosen),
+      chosen);
   AddExplain(app, chosen);
   AddTopology(app, chosen);
   AddBackup(app, chosen);

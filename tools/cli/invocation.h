@@ -220,6 +220,7 @@ struct ConnectionFlags {
 struct Invocation {
   OutputFormat output = OutputFormat::kTable;
   bool headers = true;  // Of tables.
+  bool watch = false;   // Print it again each time it changes, until interrupted.
   ConnectionFlags connection;
   absl::Duration timeout = absl::Seconds(10);  // Of one call, its retries included.
   bool fail_fast = false;                      // One try of each call.

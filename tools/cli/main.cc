@@ -1,6 +1,8 @@
 // The operator's command: parse, connect, execute, and one exit code at the end.
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -23,6 +25,7 @@
 #include "tools/cli/render/printable.h"
 #include "tools/cli/run_command.h"
 #include "tools/cli/settings.h"
+#include "tools/cli/watch_list.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -41,6 +44,12 @@ class SayOnce : public RetryListener {
  private:
   bool said_ = false;
 };
+
+// What is watched ends when somebody interrupts it, and that is no failure. All that is printed was
+// flushed.
+void EndOnInterrupt() {
+  signal(SIGINT, [](int) { _exit(0); });
+}
 
 absl::Status Run(const Invocation& invocation, Printer& printer) {
   if (const auto* pki = std::get_if<PkiCommand>(&invocation.command)) return Execute(*pki, printer);
@@ -61,7 +70,10 @@ absl::Status Run(const Invocation& invocation, Printer& printer) {
   SystemPacer pacer;
   SayOnce listener;
   Connection connection(**stub, pacer, listener, invocation.timeout, invocation.fail_fast);
-  return Execute(std::get<PoolCommand>(invocation.command), connection, printer);
+  const auto& command = std::get<PoolCommand>(invocation.command);
+  if (invocation.watch || std::holds_alternative<WatchRegions>(command)) EndOnInterrupt();
+  if (invocation.watch) return ExecuteAndWatch(command, connection, printer);
+  return Execute(command, connection, printer);
 }
 
 // A candidate a line. Names are asked of the manager, once and not for long: whoever waits has a
@@ -85,6 +97,13 @@ void PrintCandidates(const Candidates& candidates) {
   }
 }
 
+// Of the terminal that standard output is; 0: it is none, or it does not say.
+int Columns() {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
 // Somebody sees what is asked, and can answer.
 bool AtTerminal() { return isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1; }
 
@@ -106,7 +125,8 @@ int Main(int argc, char** argv) {
                       .format = invocation.output,
                       .progress = isatty(STDERR_FILENO) == 1,
                       .headers = invocation.headers,
-                      .answers = AtTerminal() ? &std::cin : nullptr};
+                      .answers = AtTerminal() ? &std::cin : nullptr,
+                      .columns = Columns()};
       const auto* fsck = std::get_if<FsckCommand>(&invocation.command);
       if (fsck != nullptr) return Execute(*fsck, printer);
       status = Run(invocation, printer);

@@ -50,22 +50,16 @@ absl::Status Write(Printer& printer, const std::string& text) {
 absl::Status WriteJson(Printer& printer, const std::string& json) {
   if (printer.format != OutputFormat::kYaml) return Write(printer, json);
   const absl::StatusOr<std::string> yaml = ToYaml(json);
-  return yaml.ok() ? Write(printer, *yaml) : yaml.status();
-}
-
-absl::Status WriteOneOfMany(Printer& printer, const google::protobuf::Message& message) {
-  const absl::StatusOr<std::string> line = ToJson(message, JsonLayout::kOneLine);
-  if (!line.ok()) return line.status();
-  if (printer.format != OutputFormat::kYaml) return Write(printer, *line);
-  const absl::StatusOr<std::string> yaml = ToYaml(*line);
-  return yaml.ok() ? Write(printer, absl::StrCat("---\n", *yaml)) : yaml.status();
+  if (!yaml.ok()) return yaml.status();
+  return Write(printer, absl::StrCat(printer.one_of_many ? "---\n" : "", *yaml));
 }
 
 absl::Status Print(Printer& printer, const google::protobuf::Message& message,
                    const std::string& text) {
   if (printer.format == OutputFormat::kTable) return Write(printer, text);
   if (printer.format == OutputFormat::kName) return Write(printer, NamesOf(message));
-  const absl::StatusOr<std::string> json = ToJson(message);
+  const absl::StatusOr<std::string> json =
+      ToJson(message, printer.one_of_many ? JsonLayout::kOneLine : JsonLayout::kIndented);
   if (!json.ok()) return json.status();
   return WriteJson(printer, *json);
 }

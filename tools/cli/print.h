@@ -23,6 +23,11 @@ struct Printer {
   // Where a person at a terminal answers what `err` asks; null: there is no one to ask.
   std::istream* answers = nullptr;
 
+  // Columns of the terminal that `out` is; 0: it is none.
+  int columns = 0;
+  // What is printed is one of many documents: JSON on one line, YAML behind a line `---`.
+  bool one_of_many = false;
+
   // A program reads it: JSON or YAML.
   bool for_programs() const {
     return format == OutputFormat::kJson || format == OutputFormat::kYaml;
@@ -32,10 +37,8 @@ struct Printer {
 // Writes and flushes. INTERNAL/OUTPUT_LOST if `out` cannot be written (a full disk).
 absl::Status Write(Printer& printer, const std::string& text);
 
-// One document as JSON, or the same as YAML.
+// A document in JSON as it is, or as YAML. As one of many it is on one line already.
 absl::Status WriteJson(Printer& printer, const std::string& json);
-// One of many: JSON on one line, or YAML that begins with a line `---`.
-absl::Status WriteOneOfMany(Printer& printer, const google::protobuf::Message& message);
 
 // `text` for people, `message` for programs, and for -o name the short names that it holds.
 absl::Status Print(Printer& printer, const google::protobuf::Message& message,

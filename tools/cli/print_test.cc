@@ -28,10 +28,10 @@ TEST(PrintTest, OneOfManyIsALineOrBeginsWithOne) {
   v1::SilentHost host;
   host.set_host("hosts/host-a");
   std::ostringstream out;
-  Printer json{.out = out, .err = out, .format = OutputFormat::kJson};
-  ASSERT_TRUE(WriteOneOfMany(json, host).ok());
-  Printer yaml{.out = out, .err = out, .format = OutputFormat::kYaml};
-  ASSERT_TRUE(WriteOneOfMany(yaml, host).ok());
+  Printer printer{.out = out, .err = out, .format = OutputFormat::kJson, .one_of_many = true};
+  ASSERT_TRUE(Print(printer, host, "").ok());
+  printer.format = OutputFormat::kYaml;
+  ASSERT_TRUE(Print(printer, host, "").ok());
   EXPECT_EQ(out.str(),
             "{\"host\":\"hosts/host-a\",\"reason\":\"\"}\n"
             "---\nhost: hosts/host-a\nreason: \"\"\n");

@@ -18,6 +18,7 @@ void AddList(CLI::App* region, Chosen& chosen) {
   app->add_option("--order-by", flags->order,
                   "name (default), size_bytes, create_time or revision, \" desc\" after it")
       ->type_name("ORDER");
+  AddWatchFlag(app, chosen, "at each change");
   OnChosen(app, chosen, [flags](Fields& fields) -> Command {
     ListRegions command;
     fields.Name("hosts", flags->host, [&](std::string name) { command.request.set_host(name); });

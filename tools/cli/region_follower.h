@@ -27,7 +27,7 @@ namespace cxlpool::cli {
 class RegionFollower {
  public:
   struct Options {
-    std::string name;             // Only this Region; empty: all.
+    std::string name = {};        // Only this Region; empty: all.
     uint64_t start_revision = 0;  // After this one; 0: begin with everything as it is.
     absl::Duration limit = absl::InfiniteDuration();
     // How long the manager may stay out of reach before that is an error.

@@ -235,6 +235,7 @@ absl::Status Run(WatchRegions& command, Connection& connection, Printer& printer
                                        .patience = connection.fail_fast() ? absl::ZeroDuration()
                                                                           : connection.timeout()});
   const bool programs = printer.for_programs();
+  printer.one_of_many = true;
   absl::Status written =
       programs || !printer.headers ? absl::OkStatus() : Write(printer, WatchHeader());
   if (!written.ok()) return written;
@@ -248,7 +249,7 @@ absl::Status Run(WatchRegions& command, Connection& connection, Printer& printer
   std::map<std::string, std::string> shown;  // By tag: the last line, without time and revision.
   const auto end = follower.Follow([&](const v1::WatchRegionsResponse& event) {
     if (programs) {
-      written = WriteOneOfMany(printer, event);
+      written = Print(printer, event, "");
       return written.ok();
     }
     const std::string text = WatchText(event);

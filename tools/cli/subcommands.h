@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "tools/cli/fields.h"
 #include "tools/cli/invocation.h"
 
@@ -24,6 +25,7 @@ using Command = decltype(Invocation::command);
 // What the parser found.
 struct Chosen {
   Flag request_id;
+  bool watch = false;
   bool wants_version = false;
   std::optional<std::string> wants_script_for;         // A shell.
   std::optional<std::vector<std::string>> wants_help;  // Of the command that the words name.
@@ -105,12 +107,26 @@ CLI::App* AddCall(CLI::App* parent, const char* verb, const char* help, const No
   return app;
 }
 
+// --watch, of a command that lists.
+inline void AddWatchFlag(CLI::App* app, Chosen& chosen,
+                         const char* when = "every 2s, if it changed") {
+  app->add_flag("-w,--watch", chosen.watch,
+                absl::StrCat("Print it again ", when, ", until interrupted"));
+}
+
 // A command without words of its own.
 template <typename Bare>
 CLI::App* AddBare(CLI::App* parent, const char* verb, const char* help, Chosen& chosen) {
   auto* app = parent->add_subcommand(verb, help);
   OnChosen(app, chosen, [](Fields&) -> Command { return PoolCommand(Bare{}); });
   return app;
+}
+
+// One that lists, in order of name.
+template <typename List>
+void AddBareList(CLI::App* parent, const char* help, Chosen& chosen) {
+  CLI::App* app = AddBare<List>(parent, "list", help, chosen)->alias("ls");
+  AddWatchFlag(app, chosen);
 }
 
 void AddRegionCommands(CLI::App& app, Chosen& chosen);
