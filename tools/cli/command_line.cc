@@ -151,6 +151,7 @@ bool HasNames(const Command& command) {
   const auto* pool = std::get_if<PoolCommand>(&command);
   return pool != nullptr && !std::holds_alternative<ShowCapacity>(*pool) &&
          !std::holds_alternative<Explain>(*pool) && !std::holds_alternative<ShowTopology>(*pool) &&
+         !std::holds_alternative<ShowTop>(*pool) && !std::holds_alternative<ShowReport>(*pool) &&
          !std::holds_alternative<ApplyTopology>(*pool) && !std::holds_alternative<Backup>(*pool) &&
          !std::holds_alternative<WatchRegions>(*pool) &&
          !std::holds_alternative<ListHolders>(*pool) &&

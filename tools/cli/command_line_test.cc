@@ -546,6 +546,10 @@ TEST(CommandLineTest, OutputIsForPeopleForProgramsOrNames) {
     EXPECT_TRUE(Parsed({kind, "list", "-w"}).watch) << kind;
   }
   EXPECT_TRUE(Parsed({"capacity", "--watch"}).watch);
+  EXPECT_TRUE(Parsed({"top", "--watch"}).watch);
+  EXPECT_EQ(Pool<ShowTop>({"top"}).most, 10u);
+  EXPECT_EQ(Pool<ShowTop>({"top", "--limit", "0"}).most, 0u);
+  EXPECT_EQ(ReasonFor({"report", "-o", "name"}), "USAGE");
   EXPECT_EQ(ReasonFor({"region", "show", "kv", "--watch"}), "USAGE");
   for (const char* command : {"capacity", "topology"}) {
     EXPECT_EQ(ReasonFor({command, "-o", "name"}), "USAGE");

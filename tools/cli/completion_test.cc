@@ -33,7 +33,7 @@ std::vector<std::string> WordsAt(const std::vector<std::string>& words) { return
 
 TEST(CompletionTest, CommandsThatBeginAsTheWord) {
   EXPECT_THAT(WordsAt({""}), IsSupersetOf({"region", "host", "device", "doctor", "explain"}));
-  EXPECT_THAT(WordsAt({"re"}), ElementsAre("region"));
+  EXPECT_THAT(WordsAt({"re"}), ElementsAre("region", "report"));
   EXPECT_THAT(WordsAt({"region", "re"}), ElementsAre("release", "rename", "renew", "resize"));
   EXPECT_THAT(WordsAt({"regoin", ""}), Contains("region")) << "a wrong word is passed over";
 }

@@ -176,6 +176,19 @@ void AddTopology(CLI::App& app, Chosen& chosen) {
   });
 }
 
+void AddTop(CLI::App& app, Chosen& chosen) {
+  auto* top = app.add_subcommand(
+      "top", "Show which devices, hosts and tenants have most of the pool, with bars");
+  auto most = std::make_shared<Flag>();
+  top->add_option("--limit", *most, "Rows of each kind (default 10; 0: all)")->type_name("N");
+  AddWatchFlag(top, chosen);
+  OnChosen(top, chosen, [most](Fields& fields) -> Command {
+    ShowTop command;
+    fields.Number("--limit", *most, [&](uint64_t rows) { command.most = rows; });
+    return PoolCommand(command);
+  });
+}
+
 // The kind of the thing comes before its name, in the singular or as the API has it.
 void AddExplain(CLI::App& app, Chosen& chosen) {
   auto* explain = app.add_subcommand(
@@ -368,6 +381,10 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
   AddWatchFlag(
       AddBare<ShowCapacity>(&app, "capacity", "Bytes free and held, and what would fit", chosen),
       chosen);
+  AddTop(app, chosen);
+  AddBare<ShowReport>(&app, "report",
+                      "Report what is stranded, broken up, leaked and old, and who holds what",
+                      chosen);
   AddExplain(app, chosen);
   AddTopology(app, chosen);
   AddBackup(app, chosen);

@@ -129,6 +129,12 @@ struct RevokeAccess {
   v1::RemoveRoleBindingRequest request;
 };
 struct ShowTopology {};
+// Who has how much of the pool, the largest first; `most` rows of each kind, 0: all.
+struct ShowTop {
+  uint64_t most = 10;
+};
+// What is stranded, broken up, leaked and old.
+struct ShowReport {};
 // The tables are read from the file when the command runs.
 struct ApplyTopology {
   v1::ApplyTopologyRequest request;
@@ -199,8 +205,8 @@ using PoolCommand =
                  FenceHost, ListDevices, ShowDevice, DiscoverDevices, AddDevice, DrainDevice,
                  RemoveDevice, FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant,
                  RevokeCertificate, RestoreCertificate, ListRevocations, ListAccess, GrantAccess,
-                 RevokeAccess, ShowSelf, ShowCapacity, Explain, ShowTopology, ApplyTopology,
-                 Backup>;
+                 RevokeAccess, ShowSelf, ShowCapacity, Explain, ShowTopology, ShowTop,
+                 ShowReport, ApplyTopology, Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
 enum class OutputFormat { kTable, kJson, kYaml, kName };

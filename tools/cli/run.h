@@ -38,6 +38,8 @@ absl::Status Run(RestoreCertificate& command, Connection& connection, Printer& p
 absl::Status Run(GrantAccess& command, Connection& connection, Printer& printer);
 absl::Status Run(RevokeAccess& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowTopology& command, Connection& connection, Printer& printer);
+absl::Status Run(ShowTop& command, Connection& connection, Printer& printer);
+absl::Status Run(ShowReport& command, Connection& connection, Printer& printer);
 absl::Status Run(ApplyTopology& command, Connection& connection, Printer& printer);
 absl::Status Run(Backup& command, Connection& connection, Printer& printer);
 

@@ -1,0 +1,41 @@
+// What `cxlpool top` and `cxlpool report` say of a pool, from what the manager's lists say. Pure.
+#ifndef CXLPOOL_TOOLS_CLI_RENDER_POOL_USE_H_
+#define CXLPOOL_TOOLS_CLI_RENDER_POOL_USE_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "cxlpool/v1/inventory_service.pb.h"
+#include "cxlpool/v1/pool_service.pb.h"
+#include "tools/cli/render/sections.h"
+
+namespace cxlpool::cli {
+
+// The lists are of one moment each, and not of the same.
+struct PoolFacts {
+  v1::ListDevicesResponse devices;
+  v1::ListHostsResponse hosts;
+  v1::ListRegionsResponse regions;
+  v1::ListTenantsResponse tenants;
+  // By Region's name, of those that were asked for.
+  std::map<std::string, v1::ListRegionHoldersResponse> holders = {};
+};
+
+// Devices, hosts and tenants, the one that has most first.
+std::vector<Section> TopSections(const PoolFacts& facts);
+
+// So many of the oldest Regions are reported.
+inline constexpr size_t kOldestRegions = 10;
+// The oldest Regions that may be used: those that are made, taken down or kept from everybody are
+// not among them.
+std::vector<const v1::Region*> OldestRegions(const v1::ListRegionsResponse& regions);
+
+// What may not be used and why, how broken up free memory is, Regions that somebody may have
+// forgotten, the oldest Regions, and who holds what. `facts.holders` has the oldest ones.
+std::vector<Section> ReportSections(const PoolFacts& facts, absl::Time now);
+
+}  // namespace cxlpool::cli
+
+#endif  // CXLPOOL_TOOLS_CLI_RENDER_POOL_USE_H_

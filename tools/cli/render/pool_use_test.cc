@@ -1,0 +1,66 @@
+#include "tools/cli/render/pool_use.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tools/cli/golden.h"
+
+namespace cxlpool::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+PoolFacts Facts() {
+  const auto topology = ReadMessage<v1::Topology>("use.textproto");
+  PoolFacts facts;
+  *facts.devices.mutable_devices() = topology.devices();
+  *facts.hosts.mutable_hosts() = topology.hosts();
+  facts.regions = ReadMessage<v1::ListRegionsResponse>("use-regions.textproto");
+  facts.tenants = ReadMessage<v1::ListTenantsResponse>("use-tenants.textproto");
+  v1::ListRegionHoldersResponse& open = facts.holders["regions/old"];
+  v1::HostHolders& host = *open.add_hosts();
+  host.mutable_report_time()->set_seconds(1);
+  host.add_holders();
+  host.set_more(2);
+  facts.holders["regions/silent"].add_hosts();
+  return facts;
+}
+absl::Time Now() { return absl::FromUnixSeconds(1'000'000); }
+
+TEST(PoolUseTest, TopShowsTheLargestFirst) {
+  const std::vector<Section> top = TopSections(Facts());
+  ExpectGolden("top.txt", SectionsText(top, 0, 0));
+  ExpectGolden("top-80.txt", SectionsText(top, 2, 80));
+  ExpectGolden("top.json", SectionsJson(top));
+}
+
+TEST(PoolUseTest, BarsFitOnTheTerminalOrAreLeftOut) {
+  const std::vector<Section> top = TopSections(Facts());
+  for (const int columns : {20, 60, 72, 80, 120, 200}) {
+    size_t longest = 0;
+    std::istringstream lines(SectionsText(top, 0, columns));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.back() == ']') longest = std::max(longest, line.size());
+    }
+    EXPECT_LE(longest, static_cast<size_t>(columns));
+  }
+  EXPECT_THAT(SectionsText(top, 0, 20), Not(HasSubstr("#")));
+}
+
+TEST(PoolUseTest, Report) {
+  const std::vector<Section> report = ReportSections(Facts(), Now());
+  ExpectGolden("report.txt", SectionsText(report, 0, 0));
+  ExpectGolden("report.json", SectionsJson(report));
+}
+
+TEST(PoolUseTest, AnEmptyPoolHasNothingToReport) {
+  const std::string text = SectionsText(ReportSections({}, Now()), 0, 0);
+  EXPECT_THAT(text, HasSubstr("and not to be given out\nnothing\n"));
+  EXPECT_THAT(text, Not(HasSubstr("OLDEST")));
+  EXPECT_EQ(SectionsJson(TopSections({})), "{\"devices\": [], \"hosts\": [], \"tenants\": []}\n");
+  EXPECT_THAT(SectionsText(TopSections({}), 0, 80), HasSubstr("The pool has no device."));
+}
+
+}  // namespace
+}  // namespace cxlpool::cli

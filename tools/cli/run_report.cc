@@ -1,0 +1,53 @@
+#include "absl/time/clock.h"
+#include "tools/cli/print.h"
+#include "tools/cli/render/pool_use.h"
+#include "tools/cli/run.h"
+
+namespace cxlpool::cli {
+namespace {
+
+// One list after the other: what changes between two may be in one and not in the other.
+absl::Status ReadFacts(Connection& connection, PoolFacts& facts) {
+  auto devices = AllPages(connection, v1::ListDevicesRequest());
+  if (!devices.ok()) return devices.status();
+  auto hosts = AllPages(connection, v1::ListHostsRequest());
+  if (!hosts.ok()) return hosts.status();
+  auto regions = AllRegions(connection, v1::ListRegionsRequest());
+  if (!regions.ok()) return regions.status();
+  auto tenants = AllPages(connection, v1::ListTenantsRequest());
+  if (!tenants.ok()) return tenants.status();
+  facts.devices = *std::move(devices);
+  facts.hosts = *std::move(hosts);
+  facts.regions = *std::move(regions);
+  facts.tenants = *std::move(tenants);
+  return absl::OkStatus();
+}
+
+absl::Status PrintSections(const std::vector<Section>& sections, size_t most, Printer& printer) {
+  if (printer.for_programs()) return WriteJson(printer, SectionsJson(sections));
+  return Write(printer, SectionsText(sections, most, printer.columns));
+}
+
+}  // namespace
+
+absl::Status Run(ShowTop& command, Connection& connection, Printer& printer) {
+  PoolFacts facts;
+  if (absl::Status status = ReadFacts(connection, facts); !status.ok()) return status;
+  return PrintSections(TopSections(facts), command.most, printer);
+}
+
+// Holders are asked for of the oldest Regions only: the API has a call for each Region.
+absl::Status Run(ShowReport&, Connection& connection, Printer& printer) {
+  PoolFacts facts;
+  if (absl::Status status = ReadFacts(connection, facts); !status.ok()) return status;
+  for (const v1::Region* region : OldestRegions(facts.regions)) {
+    v1::ListRegionHoldersRequest request;
+    request.set_name(region->name());
+    auto holders = connection.Send(request);
+    // It may have gone meanwhile, or this release of the manager does not know.
+    if (holders.ok()) facts.holders[region->name()] = *std::move(holders);
+  }
+  return PrintSections(ReportSections(facts, absl::Now()), 0, printer);
+}
+
+}  // namespace cxlpool::cli
