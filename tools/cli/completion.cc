@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <map>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -39,22 +38,14 @@ end
 complete -c cxlpool -f -a '(__cxlpool_complete)'
 )";
 
-// The words that an option's value is chosen from, by what the help calls the value.
-const std::vector<std::string>& ChoicesOf(const std::string& value) {
-  static const auto* const kChoices = new std::map<std::string, std::vector<std::string>>{
-      {"FORMAT", {"table", "json", "yaml", "name"}},
-      {"MODE", {"devdax", "system-ram"}},
-      {"ZONE", {"movable", "kernel"}},
-      {"ACCESS", {"rw", "ro"}},
-      {"SHARING", {"exclusive", "single-writer", "multi-writer"}},
-      {"WHOSE", {"any", "fabric"}},
-      {"POLICY", {"pack", "spread", "bandwidth", "latency", "isolate"}},
-      {"RIGHTS", {"viewer", "operator", "admin"}},
-      {"ROLE", {"host", "operator", "manager"}},
-      {"SHELL", {"bash", "zsh", "fish"}}};
-  static const auto* const kNone = new std::vector<std::string>();
-  const auto choices = kChoices->find(value);
-  return choices == kChoices->end() ? *kNone : choices->second;
+// The words that an option's value is chosen from, as its help lists them:
+// "MODE:{devdax,system-ram}".
+std::vector<std::string> ChoicesOf(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t begin = type.find('{');
+  const size_t end = type.find('}');
+  if (begin == std::string::npos || end == std::string::npos) return {};
+  return absl::StrSplit(type.substr(begin + 1, end - begin - 1), ',');
 }
 
 // What `list` prints such names; empty: they are no names of the pool's.
@@ -65,7 +56,7 @@ std::string NamesOf(const std::string& value) {
   return "";
 }
 
-// How the help calls the value: CLI11 adds the choices to it.
+// How the help calls the value: its choices stand behind it.
 std::string ValueOf(const CLI::Option& option) {
   const std::string name = option.get_type_name();
   return name.substr(0, name.find(':'));
@@ -87,12 +78,13 @@ class Walk {
     if (behind_dashes_) return result_;  // Another program's words.
     if (wants_value_ != nullptr) {
       if (IsConnection(*wants_value_)) result_.connection.pop_back();  // It has no value yet.
-      AddValues(wants_value_->check_name("--region") ? "REGION" : ValueOf(*wants_value_));
+      AddValues(*wants_value_,
+                wants_value_->check_name("--region") ? "REGION" : ValueOf(*wants_value_));
     } else if (IsOption(word) && equals != std::string::npos) {
       // Shells want the whole word again.
       const CLI::Option* option = Find(word.substr(0, equals));
       if (option != nullptr) {
-        for (const std::string& choice : ChoicesOf(ValueOf(*option))) {
+        for (const std::string& choice : ChoicesOf(*option)) {
           Add(absl::StrCat(word.substr(0, equals + 1), choice));
         }
       }
@@ -166,9 +158,10 @@ class Walk {
     }
   }
 
-  void AddValues(const std::string& value) {
+  // `value`: what stands there, in the words of the help.
+  void AddValues(const CLI::Option& option, const std::string& value) {
     if (value == "WHAT") return AddThings();
-    for (const std::string& choice : ChoicesOf(value)) Add(choice);
+    for (const std::string& choice : ChoicesOf(option)) Add(choice);
     result_.names_of = NamesOf(value);
     result_.files = value == "FILE" || value == "DIR" || value == "PATH" || value == "DB";
   }
@@ -197,7 +190,7 @@ class Walk {
     const bool of_region =
         at_->get_parent() != nullptr && at_->get_parent()->get_name() == "region";
     const bool is_new = at_->get_name() == "allocate" || name == "NEW";
-    AddValues(name == "NAME" && of_region && !is_new ? "REGION" : name);
+    AddValues(option, name == "NAME" && of_region && !is_new ? "REGION" : name);
   }
 
   const CLI::App& app_;

@@ -49,6 +49,12 @@ TEST(CompletionTest, ValuesOfAnOption) {
   EXPECT_THAT(WordsAt({"region", "list", "-o", ""}), ElementsAre("json", "name", "table", "yaml"));
   EXPECT_THAT(WordsAt({"region", "list", "--output=j"}), ElementsAre("--output=json"));
   EXPECT_THAT(WordsAt({"region", "allocate", "--mode", "s"}), ElementsAre("system-ram"));
+  EXPECT_THAT(WordsAt({"region", "allocate", "--isolation", ""}), ElementsAre("any", "fabric"));
+  EXPECT_THAT(WordsAt({"region", "allocate", "--policy", ""}),
+              ElementsAre("bandwidth", "isolate", "latency", "pack", "spread"));
+  EXPECT_THAT(WordsAt({"region", "allocate", "--interleave-ways", "1"}), ElementsAre("16"));
+  EXPECT_THAT(WordsAt({"pki", "issue", "h"}), ElementsAre("host"));
+  EXPECT_THAT(WordsAt({"completion", ""}), ElementsAre("bash", "fish", "zsh"));
   EXPECT_EQ(At({"region", "allocate", "--host", "ho"}).names_of, "host");
   EXPECT_EQ(At({"region", "allocate", "--device", ""}).names_of, "device");
   EXPECT_EQ(At({"region", "allocate", "--tenant", ""}).names_of, "tenant");

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "proto/support/byte_size.h"
@@ -66,6 +67,13 @@ constexpr std::array<EnumWord<v1::Sharing>, 3> kSharings = {{{"exclusive", v1::E
                                                              {"single-writer", v1::SINGLE_WRITER},
                                                              {"multi-writer", v1::MULTI_WRITER}}};
 
+template <typename Enum, size_t kCount>
+std::string Choices(const std::array<EnumWord<Enum>, kCount>& words) {
+  return absl::StrJoin(words, ",", [](std::string* out, const EnumWord<Enum>& word) {
+    absl::StrAppend(out, word.text);
+  });
+}
+
 // A number without a unit is seconds. `how`, `range`: the remedies for what is no period, and for
 // one beyond (0, most].
 absl::StatusOr<absl::Duration> ReadPeriod(absl::string_view flag, absl::string_view text,
@@ -84,6 +92,16 @@ absl::StatusOr<absl::Duration> ReadPeriod(absl::string_view flag, absl::string_v
 }
 
 }  // namespace
+
+std::string ChoiceType(absl::string_view value) {
+  const std::string choices = value == "MODE"      ? Choices(kModes)
+                              : value == "ZONE"    ? Choices(kZones)
+                              : value == "ACCESS"  ? Choices(kAccesses)
+                              : value == "SHARING" ? Choices(kSharings)
+                              : value == "WHOSE"   ? Choices(kEnforcers)
+                                                   : Choices(kPolicies);
+  return absl::StrCat(value, ":{", choices, "}");
+}
 
 absl::StatusOr<std::string> FullName(absl::string_view collection, absl::string_view text) {
   const std::string name =

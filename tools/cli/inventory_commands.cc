@@ -249,7 +249,7 @@ void AddSetTenant(CLI::App* tenant, Chosen& chosen) {
       ->type_name("SIZE");
   app->add_option("--isolation", flags->isolation,
                   "fabric: its Regions only where the fabric itself keeps hosts apart; or any")
-      ->type_name("WHOSE");
+      ->type_name(ChoiceType("WHOSE"));
   app->footer("Limits that are not given stay as they are; of a new tenant: none.");
   OnChosen(app, chosen, [flags, &chosen](Fields& fields) -> Command {
     SetTenant command;

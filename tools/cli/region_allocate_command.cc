@@ -16,7 +16,7 @@ void AddPlacement(CLI::App* app, AllocateFlags& flags) {
   flags.AddMaxExtents(app, "Let it be in so many pieces (default 1)");
   app->add_option("--policy", flags.policy,
                   "pack, spread, bandwidth, latency or isolate (default: the pool's)")
-      ->type_name("POLICY");
+      ->type_name(ChoiceType("POLICY"));
   app->add_option("--interleave-ways", flags.interleave_ways,
                   "bandwidth: stripe over 2, 4, 8 or 16 devices (default: as many as there are)")
       ->check(CLI::IsMember({2, 4, 8, 16}));
@@ -92,7 +92,7 @@ void AddAllocateCommand(CLI::App* region, Chosen& chosen) {
   app->get_option("--mode")->needs(host);
   app->get_option("--access")->needs(host);
   app->add_option("--sharing", flags->sharing, "exclusive (default), single-writer or multi-writer")
-      ->type_name("SHARING");
+      ->type_name(ChoiceType("SHARING"));
   app->add_option("--tenant", flags->tenant, "Who owns it (default: default)")->type_name("TENANT");
   AddPlacement(app, *flags);
   app->add_option("--open-to", flags->open_to,
@@ -103,7 +103,7 @@ void AddAllocateCommand(CLI::App* region, Chosen& chosen) {
   app->add_option("--isolation", flags->isolation,
                   "fabric: only if the fabric itself keeps other hosts from it, now and later; any "
                   "(default): as the tenant has it")
-      ->type_name("WHOSE");
+      ->type_name(ChoiceType("WHOSE"));
   app->add_option(
          "--ttl", flags->ttl,
          "Release it by itself after so long unless renewed, 10s to 3652d (default: never)")

@@ -40,14 +40,14 @@ struct RegionFlags {
     return app->add_option("NAME", name, "Region, by name or tag")->type_name("")->required();
   }
   void AddUse(CLI::App* app) {
-    CLI::Option* option =
-        app->add_option("--mode", mode, "devdax (default) or system-ram")->type_name("MODE");
+    CLI::Option* option = app->add_option("--mode", mode, "devdax (default) or system-ram")
+                              ->type_name(ChoiceType("MODE"));
     app->add_option(
            "--zone", zone,
            "Of system-ram: movable (default), or kernel, from where it may never come back")
-        ->type_name("ZONE")
+        ->type_name(ChoiceType("ZONE"))
         ->needs(option);
-    app->add_option("--access", access, "rw (default) or ro")->type_name("ACCESS");
+    app->add_option("--access", access, "rw (default) or ro")->type_name(ChoiceType("ACCESS"));
   }
   void AddEtag(CLI::App* app) {
     app->add_option("--etag", etag, "Only if it is still as `region show` said")->type_name("ETAG");

@@ -9,7 +9,6 @@
 #include "proto/support/refusal.h"
 #include "proto/support/toml_reader.h"
 #include "tools/cli/print.h"
-#include "tools/cli/render/findings.h"
 #include "tools/cli/render/inventory.h"
 #include "tools/cli/render/printable.h"
 #include "tools/cli/render/topology.h"

@@ -1,4 +1,5 @@
-// Devices and hosts as text for people. Pure; every text ends with a newline.
+// Devices and hosts, and what is wrong with them, as text for people. Pure; every text ends with a
+// newline.
 #ifndef CXLPOOL_TOOLS_CLI_RENDER_INVENTORY_H_
 #define CXLPOOL_TOOLS_CLI_RENDER_INVENTORY_H_
 
@@ -32,6 +33,14 @@ inline constexpr int kMaxFreeSlotsListed = 256;
 int FreeSlots(const v1::Host& host);
 // All of one device, and the Regions with bytes there.
 std::string DeviceDetails(const v1::Device& device, const v1::ListRegionsResponse& regions);
+
+//   WRONG  regions/kv RELEASE_BLOCKED for 3m12s
+//          host host-a cannot let go of it (HOLDERS: 1 process); pid 812 (python3) has it open
+//          waits for hosts/host-a
+//          run: cxlpool region holders kv
+//               on host-a: end those processes
+// An empty line between two of them.
+std::string FindingsText(const v1::ExplainResponse& explained, absl::Time now);
 
 // As the API has it, but UNFIT for an ONLINE host whose agent reports that it can take nothing.
 std::string StateWord(const v1::Host& host);

@@ -10,7 +10,6 @@
 #include "proto/support/refusal.h"
 #include "tools/cli/golden.h"
 #include "tools/cli/render/error_text.h"
-#include "tools/cli/render/findings.h"
 #include "tools/cli/render/inventory.h"
 #include "tools/cli/render/json.h"
 #include "tools/cli/render/printable.h"
