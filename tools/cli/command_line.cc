@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/exit_code.h"
+#include "tools/cli/man_page.h"
 #include "tools/cli/nearest.h"
 #include "tools/cli/subcommands.h"
 
@@ -17,6 +18,9 @@ namespace cxlpool::cli {
 namespace {
 
 constexpr char kVersion[] = "cxlpool " CXLPOOL_VERSION;
+// What the help of each command ends with.
+constexpr char kCommonFooter[] =
+    "Options for all commands (-o json, --manager, --timeout, ...) and exit codes: cxlpool --help";
 
 constexpr std::pair<const char*, OutputFormat> kFormats[] = {{"table", OutputFormat::kTable},
                                                              {"json", OutputFormat::kJson},
@@ -190,6 +194,7 @@ void AddHelpAndVersion(CLI::App& app, Chosen& chosen) {
   auto words = std::make_shared<std::vector<std::string>>();
   help->add_option("COMMAND", *words, "Its words, as in: help region release")->type_name("");
   help->callback([words, &chosen] { chosen.wants_help = *words; });
+  help->add_flag("--man", chosen.wants_man)->group("");  // For the build.
 }
 
 void AddCompletion(CLI::App& app, Chosen& chosen) {
@@ -207,9 +212,7 @@ void AddCompletion(CLI::App& app, Chosen& chosen) {
 // Everything that a line may have.
 void AddAll(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
   // Commands take it over as they are added.
-  app.footer(
-      "Options for all commands (-o json, --manager, --timeout, ...) and exit codes: "
-      "cxlpool --help");
+  app.footer(kCommonFooter);
   app.fallthrough();
   AddGlobals(app, flags, chosen);
   AddRegionCommands(app, chosen);
@@ -259,6 +262,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
       chosen.wants_version = true;
     }
     if (chosen.wants_version) return PrintText{kVersion + std::string("\n")};
+    if (chosen.wants_man) return PrintText{ManSections(app, kCommonFooter)};
     if (chosen.wants_help.has_value()) return Help(*chosen.wants_help);
     if (chosen.wants_script_for.has_value()) {
       return PrintText{CompletionScript(*chosen.wants_script_for)};

@@ -38,16 +38,6 @@ end
 complete -c cxlpool -f -a '(__cxlpool_complete)'
 )";
 
-// The words that an option's value is chosen from, as its help lists them:
-// "MODE:{devdax,system-ram}".
-std::vector<std::string> ChoicesOf(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const size_t begin = type.find('{');
-  const size_t end = type.find('}');
-  if (begin == std::string::npos || end == std::string::npos) return {};
-  return absl::StrSplit(type.substr(begin + 1, end - begin - 1), ',');
-}
-
 // What `list` prints such names; empty: they are no names of the pool's.
 std::string NamesOf(const std::string& value) {
   for (const char* kind : {"REGION", "HOST", "DEVICE", "TENANT", "CONTEXT"}) {
@@ -202,6 +192,14 @@ class Walk {
 };
 
 }  // namespace
+
+std::vector<std::string> ChoicesOf(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t begin = type.find('{');
+  const size_t end = type.find('}');
+  if (begin == std::string::npos || end == std::string::npos) return {};
+  return absl::StrSplit(type.substr(begin + 1, end - begin - 1), ',');
+}
 
 Candidates FindCandidates(const CLI::App& app, const std::vector<std::string>& words) {
   return Walk(app, words).End();

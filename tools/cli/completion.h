@@ -7,7 +7,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace cxlpool::cli {
 
@@ -27,6 +28,10 @@ struct Candidates {
   std::string prefix;                   // As the last word begins.
   std::vector<std::string> connection;  // The options on the line that say where the manager is.
 };
+
+// The words that an option's value is chosen from, as its help lists them:
+// "MODE:{devdax,system-ram}". None: any will do.
+std::vector<std::string> ChoicesOf(const CLI::Option& option);
 
 // Of a parser that all commands have been added to. `words` has at least one.
 Candidates FindCandidates(const CLI::App& app, const std::vector<std::string>& words);

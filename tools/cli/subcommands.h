@@ -27,6 +27,7 @@ struct Chosen {
   Flag request_id;
   bool watch = false;
   bool wants_version = false;
+  bool wants_man = false;                              // The man page's part that is made here.
   std::optional<std::string> wants_script_for;         // A shell.
   std::optional<std::vector<std::string>> wants_help;  // Of the command that the words name.
   absl::StatusOr<Command> command = absl::InvalidArgumentError("no command");
