@@ -26,8 +26,7 @@ void AddGrant(CLI::App* access, Chosen& chosen) {
   auto flags = std::make_shared<AccessFlags>();
   AddIdentity(app, *flags);
   app->add_option("--role", flags->role, "What it may do")
-      ->type_name("RIGHTS")
-      ->check(CLI::IsMember({"viewer", "operator", "admin"}))
+      ->type_name(ChoiceType("RIGHTS"))
       ->required();
   app->add_option("--for", flags->term, "For how long: 8h, 30d (default: for good)")
       ->type_name("DURATION");

@@ -99,6 +99,7 @@ std::string ChoiceType(absl::string_view value) {
                               : value == "ACCESS"  ? Choices(kAccesses)
                               : value == "SHARING" ? Choices(kSharings)
                               : value == "WHOSE"   ? Choices(kEnforcers)
+                              : value == "RIGHTS"  ? Choices(kRoles)
                                                    : Choices(kPolicies);
   return absl::StrCat(value, ":{", choices, "}");
 }

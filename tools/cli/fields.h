@@ -33,8 +33,9 @@ absl::StatusOr<absl::Duration> ParsePeriod(absl::string_view flag, absl::string_
 // As ParsePeriod, and also "30d"; at most 10 years. For how long a Region is kept.
 absl::StatusOr<absl::Duration> ParseTerm(absl::string_view flag, absl::string_view text);
 
-// "MODE:{devdax,system-ram}": the words that a flag with a value MODE, ZONE, ACCESS, SHARING, WHOSE
-// or POLICY takes, as CLI11 shows choices in the help. Shells complete them from there.
+// "MODE:{devdax,system-ram}": the words that a flag with a value MODE, ZONE, ACCESS, SHARING,
+// WHOSE, RIGHTS or POLICY takes, as CLI11 shows choices in the help. Shells complete them from
+// there.
 std::string ChoiceType(absl::string_view value);
 
 class Fields {
