@@ -18,6 +18,7 @@ ROOMS = {
     r'^toml\+\+/': ('proto/support',),
     r'^yaml\.h$': ('tools/cli/render',),
     r'^openssl/': ('tools/pki', 'proto/support'),
+    r'^boost/': ('proto/metrics',),
 }
 
 
