@@ -102,6 +102,7 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   }
   if (config.listen.empty()) toml->Fail("listen", "is missing", "add a [[listen]] with an address");
   if (toml->Has("tls")) ReadTls(toml->Table("tls"), config);
+  config.metrics = metrics::ReadMetricsSettings(*toml, config.tls.has_value());
 
   if (toml->Has("access")) ReadAccess(toml->Table("access"), config);
 

@@ -15,6 +15,7 @@
 #include "fabric-manager/model/pool/region.h"
 #include "fabric-manager/model/pool/topology_entry.h"
 #include "fabric-manager/ports/fabric_settings.h"
+#include "proto/metrics/metrics_settings.h"
 
 namespace cxlpool::fm {
 
@@ -31,6 +32,7 @@ struct FmConfig {
 
   std::vector<Listen> listen;
   std::optional<Tls> tls;
+  metrics::MetricsSettings metrics;
   StoreKind store = StoreKind::kSqlite;
   std::string store_path;
   FenceProgram fence;

@@ -27,7 +27,9 @@
 #include "fabric-manager/service/agent_tasks.h"
 #include "fabric-manager/service/lease_keeper.h"
 #include "fabric-manager/service/media_keeper.h"
+#include "fabric-manager/service/metrics.h"
 #include "fabric-manager/setup.h"
+#include "proto/metrics/metrics_server.h"
 #include "proto/support/certificate_keeper.h"
 #include "proto/support/daemon.h"
 #include "proto/support/grpc_log.h"
@@ -134,6 +136,7 @@ class Manager {
     }
     ServerOptions options = ServerOptionsOf(config_, driver_->capabilities(), tls_);
     options.connections = ConnectionLimits::For(RaiseDescriptorLimit());
+    options.meters = &writer_.meters();
     auto server =
         RpcServer::Start(options, &loop_, &pool_, &sessions_, store_.get(), &views_, &watch_);
     if (!server.ok()) return server.status();
@@ -144,10 +147,11 @@ class Manager {
       LogInfo(kSubject, "serving on ", config_.listen[i].address,
               config_.listen[i].insecure ? ", without TLS" : "");
     }
-    return absl::OkStatus();
+    return ServeMetrics();
   }
 
   void Stop() {
+    metrics_.reset();
     if (server_ != nullptr) {
       server_->SetServing(false);
       server_->Shutdown(kShutdownGrace);
@@ -202,6 +206,31 @@ class Manager {
     return absl::OkStatus();
   }
 
+  absl::Status ServeMetrics() {
+    auto listener = metrics::ServeMetrics(
+        config_.metrics, tls_, [this] { return Metrics(); },
+        [this](const CertificateFacts& facts) {
+          return CheckRevoked(*views_.GetRevocations(), facts.uris[0], facts.serial).ok();
+        });
+    if (!listener.ok()) return listener.status();
+    metrics_ = *std::move(listener);
+    return absl::OkStatus();
+  }
+  // On the listener's thread.
+  std::string Metrics() {
+    ManagerFacts facts{.now = clock_.Now(),
+                       .queued = writer_.queued(),
+                       .max_queue = writer_.max_queue(),
+                       .watches = server_->watches(),
+                       .store_bytes = StoreBytes(config_)};
+    if (tls_ != nullptr) {
+      const auto material = tls_->current();
+      facts.certificate = material->leaf.not_after;
+      facts.authority = material->authority.not_after;
+    }
+    return ManagerMetrics(*views_.Get(), writer_.meters(), facts);
+  }
+
   const FmConfig config_;
   SystemClock clock_;
   ViewHolder views_;
@@ -220,6 +249,7 @@ class Manager {
   std::unique_ptr<RpcServer> server_;
   // `server_` once it is there, for the writer's thread.
   std::atomic<RpcServer*> serving_ = nullptr;
+  std::unique_ptr<metrics::MetricsListener> metrics_;
 };
 
 int Run(const std::string& file) {

@@ -112,6 +112,18 @@ ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& 
   return options;
 }
 
+std::optional<uint64_t> StoreBytes(const FmConfig& config) {
+  if (config.store == FmConfig::StoreKind::kMemory) return std::nullopt;
+  uint64_t bytes = 0;
+  for (const char* file : {"", "-wal"}) {
+    struct stat found;
+    if (::stat(absl::StrCat(config.store_path, file).c_str(), &found) == 0) {
+      bytes += static_cast<uint64_t>(found.st_size);
+    }
+  }
+  return bytes;
+}
+
 absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const FmConfig& config) {
   if (!config.tls.has_value()) return nullptr;
   const FmConfig::Tls& tls = *config.tls;

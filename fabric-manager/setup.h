@@ -4,7 +4,9 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_SETUP_H_
 #define CXLPOOL_FABRIC_MANAGER_SETUP_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -26,6 +28,9 @@ Reconciler::Options ReconcilerOptionsOf(const FmConfig& config);
 // `tls` as LoadTlsOf answers it.
 ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& fabric,
                               std::shared_ptr<TlsSource> tls);
+
+// What the store's files take; nothing: it is in memory.
+std::optional<uint64_t> StoreBytes(const FmConfig& config);
 
 // The manager's certificate, key and authorities; null without [tls]. Errors as LoadTls, behind the
 // file, line and key of the configuration.

@@ -43,6 +43,9 @@ admins = ["cxlpool://operator/breakglass", "spiffe://site/safe"]
 [store]
 path = "DIR/store/pool.db"
 
+[metrics]
+listen = "127.0.0.1:9464"
+
 [placement]
 default = "latency"
 
@@ -153,7 +156,7 @@ class SetupTest : public testing::Test {
 TEST_F(SetupTest, EveryKeyReachesItsPart) {
   const FmConfig config = Parse(kEmulated);
   // A person who adds a field names it here, and says below whom it reaches.
-  const auto& [listen, tls, store, store_path, fence, settings, admins, tables, file,
+  const auto& [listen, tls, metrics, store, store_path, fence, settings, admins, tables, file,
                default_policy, heartbeat, lease, attach_timeout, discover_period, where] = config;
   FabricCapabilities fabric;
   fabric.driver = "fake";
@@ -178,6 +181,7 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
   EXPECT_EQ(reconciler.attach_timeout, absl::Seconds(62));
   EXPECT_EQ(reconciler.discover_period, absl::Seconds(13));
   EXPECT_EQ(StoreOptionsOf(config).path, directory_ + "/store/pool.db");
+  EXPECT_EQ(metrics.listen.port, 9464);
 
   const auto source = LoadTlsOf(config);
   ASSERT_TRUE(source.ok()) << source.status();

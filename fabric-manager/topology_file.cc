@@ -181,7 +181,7 @@ absl::StatusOr<TopologyTables> ParseTopologyFile(const std::string& text, const 
   if (!toml.ok()) return toml.status();
   TopologyTables tables = ReadTopologyTables(*toml, kAnyFabric);
   for (const char* others :
-       {"listen", "tls", "store", "fabric", "placement", "sessions", "reconciler"}) {
+       {"listen", "tls", "metrics", "store", "fabric", "placement", "sessions", "reconciler"}) {
     toml->LeaveAlone(others);  // Of the manager's configuration.
   }
   if (absl::Status status = toml->Finish(); !status.ok()) return status;

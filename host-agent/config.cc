@@ -290,6 +290,7 @@ absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std:
       config.where[absl::StrCat("tls.", key)] = tls.Where(key);
     }
   }
+  config.metrics = metrics::ReadMetricsSettings(*toml, config.tls.has_value());
   ReadApplications(toml->Table("applications"), config);
   ReadRelease(toml->Table("release"), config);
   if (toml->Has("tiering") && !config.is_real_host()) {

@@ -33,6 +33,9 @@
 //   may_open = "tenant"               # Absent: as in [applications].
 //   may_release = "own"
 //
+//   [metrics]
+//   listen = "127.0.0.1:9465"         # Loopback: without TLS. Absent: nobody can read them.
+//
 //   [release]
 //   offline_deadline = "10s"          # Of a segment's first try to bring its memory offline.
 //   drain_hook = "/usr/sbin/drain"    # Run before memory is taken from its users. Absent: none.
@@ -70,6 +73,7 @@
 #include "absl/time/time.h"
 #include "host-agent/model/tiering.h"
 #include "host-agent/model/user_policy.h"
+#include "proto/metrics/metrics_settings.h"
 
 namespace cxlpool::agent {
 
@@ -105,6 +109,8 @@ struct AgentConfig {
   std::vector<Bridge> emulated_bridges;
   // Whether it is this machine's own memory that the pool is made of.
   bool is_real_host() const { return adapter != Adapter::kEmulated && shared_files.empty(); }
+
+  metrics::MetricsSettings metrics;
 
   // Where keys that name files stand, for messages: "tls.cert" -> "agent.toml:9: tls.cert".
   std::map<std::string, std::string> where;

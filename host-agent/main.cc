@@ -39,6 +39,7 @@
 #include "host-agent/service/tiering_keeper.h"
 #include "host-agent/setup.h"
 #include "host-agent/support/run_file.h"
+#include "proto/metrics/metrics_server.h"
 #include "proto/support/certificate_keeper.h"
 #include "proto/support/daemon.h"
 #include "proto/support/grpc_log.h"
@@ -52,6 +53,7 @@ namespace {
 constexpr char kSubject[] = "cxlpool-agent";
 constexpr int kBadUsage = 2;  // Of a wrong command line, and of --check-config.
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
+constexpr absl::Duration kMetricsWait = absl::Seconds(3);
 constexpr absl::Duration kAskTimeout = absl::Seconds(3);  // Of `check`, for the manager's answer.
 
 int Fail(const absl::Status& status) {
@@ -110,6 +112,7 @@ class Agent {
   static absl::StatusOr<std::unique_ptr<Agent>> Make(const AgentConfig& config,
                                                      std::shared_ptr<TlsSource> tls) {
     auto agent = std::unique_ptr<Agent>(new Agent);
+    agent->tls_ = tls;
     absl::StatusOr<AgentOptions> options = OptionsOf(config);
     if (!options.ok()) return options.status();
     auto link = MakeGrpcManagerLink(LinkOptionsOf(config, std::move(tls)));
@@ -155,6 +158,7 @@ class Agent {
     local.max_connections = FitConnections(local.max_connections);
     agent->server_ =
         std::make_unique<LocalServer>(std::move(local), agent->service_.get(), &agent->loop_);
+    agent->metrics_settings_ = config.metrics;
     return agent;
   }
 
@@ -173,10 +177,11 @@ class Agent {
       loop_.Post(
           [this, events = std::move(events)]() mutable { core_->TakeEvents(std::move(events)); });
     });
-    return absl::OkStatus();
+    return ServeMetrics();
   }
 
   void Stop() {
+    metrics_.reset();
     loop_.Post([this] { core_->Stop(); });
     if (tiering_ != nullptr) tiering_->Stop();
     events_->Stop();
@@ -202,7 +207,34 @@ class Agent {
     });
   }
 
+  absl::Status ServeMetrics() {
+    auto listener = metrics::ServeMetrics(metrics_settings_, tls_, [this] { return Metrics(); });
+    if (!listener.ok()) return listener.status();
+    metrics_ = *std::move(listener);
+    return absl::OkStatus();
+  }
+  // On the listener's thread, which ends before the core's does. A core that is stuck leaves only
+  // what the process says of itself.
+  std::string Metrics() {
+    std::optional<CertificateEnds> ends;
+    if (tls_ != nullptr) {
+      const auto material = tls_->current();
+      ends = {material->leaf.not_after, material->authority.not_after};
+    }
+    const auto made = std::make_shared<std::promise<std::string>>();
+    std::future<std::string> text = made->get_future();
+    loop_.Post([this, made, ends] { made->set_value(AgentMetrics(*core_, ends)); });
+    if (text.wait_for(absl::ToChronoMilliseconds(kMetricsWait)) == std::future_status::ready) {
+      return text.get();
+    }
+    metrics::MetricsText alone;
+    metrics::AddProcess(alone);
+    return alone.text();
+  }
+
   SystemClock clock_;
+  std::shared_ptr<TlsSource> tls_;  // Null: it has none.
+  metrics::MetricsSettings metrics_settings_;
   Loop loop_{"agent-core"};
   Loop memory_loop_{"host-memory"};
   PidfdWatch processes_;
@@ -219,6 +251,7 @@ class Agent {
   std::unique_ptr<LinkPaths> paths_;
   std::unique_ptr<LocalService> service_;
   std::unique_ptr<LocalServer> server_;
+  std::unique_ptr<metrics::MetricsListener> metrics_;
 };
 
 // Ends the process if it cannot stop in time, or is asked to stop again. What is online needs no

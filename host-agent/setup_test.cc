@@ -107,6 +107,8 @@ max_bytes = "8GiB"
 max_regions = 4
 may_open = "own"
 may_release = "own"
+[metrics]
+listen = "[::1]:9465"
 [release]
 offline_deadline = "11s"
 drain_hook = "/usr/sbin/drain"
@@ -136,7 +138,8 @@ TEST(AgentSetupTest, EveryKeyReachesItsPart) {
   const auto& [host, adapter, observe_interval, manager_address, tls, socket, policy,
                max_connections, max_connections_per_uid, offline_deadline, drain_hook,
                drain_timeout, tiering, shared_devices, shared_files, emulated_root,
-               emulated_bridges, where] = config;
+               emulated_bridges, metrics, where] = config;
+  EXPECT_EQ(metrics.listen.port, 9465);
   EXPECT_EQ(adapter, AgentConfig::Adapter::kEmulated);
   EXPECT_EQ(drain_hook, "/usr/sbin/drain");
   EXPECT_EQ(drain_timeout, absl::Seconds(31));

@@ -137,8 +137,8 @@ class RightsTest(unittest.TestCase):
 
 
 class ConfigurationTest(unittest.TestCase):
-    FILES = (('cxlpool-fm', 'fabric-manager/config.cc fabric-manager/topology_file.cc fabric-manager/adapters/fabric_*/*_settings.cc', 'packaging/fm.toml'),
-             ('cxlpool-agent', 'host-agent/config.cc', 'packaging/agent.toml'))
+    FILES = (('cxlpool-fm', 'fabric-manager/config.cc proto/metrics/metrics_settings.cc fabric-manager/topology_file.cc fabric-manager/adapters/fabric_*/*_settings.cc', 'packaging/fm.toml'),
+             ('cxlpool-agent', 'host-agent/config.cc proto/metrics/metrics_settings.cc', 'packaging/agent.toml'))
 
     @staticmethod
     def keys(source):

@@ -45,6 +45,12 @@ class Admission {
   absl::StatusOr<Place> Enter(Kind kind, const Caller& caller,
                               grpc::GenericCallbackServerContext* context = nullptr);
 
+  // How many of the kind are under way.
+  int CountOf(Kind kind) {
+    MutexLock lock(mutex_);
+    return in_all_[static_cast<size_t>(kind)];
+  }
+
   // Cancels the calls and watches that `may_stay` says no of. Sessions end by HostSessions, which
   // tells the agent why. Not from one of gRPC's own callbacks; `may_stay` makes and ends no call.
   void Judge(absl::FunctionRef<bool(const grpc::GenericCallbackServerContext&)> may_stay);

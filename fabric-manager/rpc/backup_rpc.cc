@@ -136,7 +136,12 @@ class BackupStream : public OneRequestCall, public std::enable_shared_from_this<
     MutexLock lock(mutex_);
     if (finished_) return;
     if (!ok) return FinishLocked(absl::CancelledError("the client went away"));
-    if (left_ == 0) return FinishLocked(absl::OkStatus());
+    if (left_ == 0) {
+      if (Meters* const meters = streams_->meters_; meters != nullptr) {
+        meters->last_backup_s = absl::ToUnixSeconds(absl::Now());
+      }
+      return FinishLocked(absl::OkStatus());
+    }
     message_.Clear();
     SendPiece();
   }
@@ -216,8 +221,8 @@ class BackupStream : public OneRequestCall, public std::enable_shared_from_this<
 
 // Clears away copies that were left behind. By now the store is open, and so no other manager's:
 // none of them is still being made.
-BackupStreams::BackupStreams(Store* store, std::string directory, Executor* timer)
-    : store_(store), directory_(std::move(directory)), timer_(timer) {
+BackupStreams::BackupStreams(Store* store, std::string directory, Executor* timer, Meters* meters)
+    : store_(store), directory_(std::move(directory)), timer_(timer), meters_(meters) {
   if (directory_.empty()) return;
   std::error_code error;
   std::filesystem::directory_iterator entry(directory_, error);

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "fabric-manager/ports/store.h"
 #include "fabric-manager/rpc/calls.h"
+#include "fabric-manager/service/meters.h"
 
 namespace cxlpool::fm {
 
@@ -22,8 +23,9 @@ class BackupStreams {
   static constexpr absl::Duration kLimit = absl::Minutes(30);  // Of one, the copying included.
   static constexpr size_t kPieceBytes = size_t{1} << 20;
 
-  // `directory` is the store's; empty: it has none. `timer` ends streams at kLimit.
-  BackupStreams(Store* store, std::string directory, Executor* timer);
+  // `directory` is the store's; empty: it has none. `timer` ends streams at kLimit. `meters`: as
+  // ServerOptions.
+  BackupStreams(Store* store, std::string directory, Executor* timer, Meters* meters);
 
   // Starts a stream once its request is read. Errors as in inventory_service.proto.
   grpc::ServerGenericBidiReactor* Start(Calls* calls, Admitted admitted);
@@ -34,6 +36,7 @@ class BackupStreams {
   Store* const store_;
   const std::string directory_;
   Executor* const timer_;
+  Meters* const meters_;
   const std::shared_ptr<std::atomic<bool>> busy_ = std::make_shared<std::atomic<bool>>(false);
 };
 

@@ -118,6 +118,10 @@ void OneRequestCall::OnReadDone(bool ok) {
 
 void OneRequestCall::NoteAnswer(const google::protobuf::Message& request,
                                 const absl::Status& status) const {
+  if (admitted_.meter != nullptr) {
+    calls_->Count(admitted_.meter, status);
+    admitted_.meter->duration.Observe(calls_->clock_.Elapsed() - since_);
+  }
   if (calls_->hooks_.answered == nullptr) return;
   const auto* call = static_cast<grpc::GenericCallbackServerContext*>(admitted_.context);
   calls_->hooks_.answered({.method = call->method(),
@@ -136,7 +140,18 @@ Calls::Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hoo
       admins_(std::move(admins)) {}
 
 void Calls::Add(const std::string& path, Admission::Kind kind, Start start) {
-  methods_[path] = Method{kind, std::move(start)};
+  Method& method = methods_[path];
+  method = Method{kind, std::move(start)};
+  if (hooks_.meters == nullptr) return;
+  auto& meter = hooks_.meters->methods[path.substr(path.rfind('/') + 1)];
+  meter = std::make_unique<MethodMeter>();
+  method.meter = meter.get();
+}
+
+void Calls::Count(MethodMeter* meter, const absl::Status& status) {
+  const auto code = static_cast<size_t>(status.raw_code());
+  meter->answered[std::min(code, MethodMeter::kCodes - 1)].Add();
+  if (!status.ok()) hooks_.meters->refusals.Add(ReasonOrCode(status));
 }
 
 grpc::ServerGenericBidiReactor* Calls::CreateReactor(grpc::GenericCallbackServerContext* context) {
@@ -144,6 +159,9 @@ grpc::ServerGenericBidiReactor* Calls::CreateReactor(grpc::GenericCallbackServer
   if (reactor.ok()) return *reactor;
   if (hooks_.refused != nullptr) {
     hooks_.refused(context->peer(), context->method(), reactor.status());
+  }
+  if (const auto method = methods_.find(context->method()); method != methods_.end()) {
+    if (method->second.meter != nullptr) Count(method->second.meter, reactor.status());
   }
   return new RefusedCall(*context, reactor.status());
 }
@@ -171,7 +189,8 @@ absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
     const auto still = Authorize(*context->auth_context(), context->method(), *views_, admins_);
     if (!still.ok()) return still.status();
   }
-  return method->second.start(Admitted{context, *std::move(caller), *std::move(place)});
+  return method->second.start(
+      Admitted{context, *std::move(caller), *std::move(place), method->second.meter});
 }
 
 void Calls::JudgeAgain() {

@@ -24,6 +24,7 @@
 #include "fabric-manager/rpc/admission.h"
 #include "fabric-manager/rpc/authorize.h"
 #include "fabric-manager/rpc/call_log.h"
+#include "fabric-manager/service/meters.h"
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
 #include "proto/support/status_wire.h"
@@ -37,6 +38,7 @@ struct Admitted {
   grpc::CallbackServerContext* context;
   Caller caller;
   Place place;  // Its place among the calls of its kind; given back when the call is over.
+  MethodMeter* meter = nullptr;  // Null: nobody counts.
 };
 
 // How much of a request is taken.
@@ -78,7 +80,7 @@ class OneRequestCall : public grpc::ServerGenericBidiReactor {
   const Caller& caller() const { return admitted_.caller; }
   // Before the call is finished: its caller may make the next as soon as the answer is there.
   void GiveBackPlace() { admitted_.place.GiveBack(); }
-  // Calls Calls::Hooks::answered with how the call ended. Before it is finished.
+  // Counts how the call ended, and calls Calls::Hooks::answered. Before it is finished.
   void NoteAnswer(const google::protobuf::Message& request, const absl::Status& status) const;
 
  private:
@@ -144,6 +146,20 @@ class UnaryCall final : public OneRequestCall {
   grpc::ByteBuffer answer_;
 };
 
+// What the connections' side is informed of.
+struct CallHooks {
+  // A call of `caller` from `peer` (grpc::ServerContext::peer) is about to be let in; an error
+  // refuses it.
+  std::function<absl::Status(const std::string& peer, const Caller& caller)> let_in;
+  // A call of `method` was refused before its request was read.
+  std::function<void(const std::string& peer, const std::string& method, const absl::Status& why)>
+      refused;
+  // A unary call's request was read, and it is about to be answered.
+  std::function<void(const AnsweredCall& call)> answered;
+  // Counts the calls of each method that is added.
+  Meters* meters = nullptr;
+};
+
 // The table of methods, and what every call passes first. Methods are added before the server
 // starts; then any thread.
 class Calls final : public grpc::CallbackGenericService {
@@ -153,17 +169,7 @@ class Calls final : public grpc::CallbackGenericService {
   // Makes the reactor of an admitted call.
   using Start = std::function<grpc::ServerGenericBidiReactor*(Admitted)>;
 
-  // What the connections' side is informed of.
-  struct Hooks {
-    // A call of `caller` from `peer` (grpc::ServerContext::peer) is about to be let in; an error
-    // refuses it.
-    std::function<absl::Status(const std::string& peer, const Caller& caller)> let_in;
-    // A call of `method` was refused before its request was read.
-    std::function<void(const std::string& peer, const std::string& method, const absl::Status& why)>
-        refused;
-    // A unary call's request was read, and it is about to be answered.
-    std::function<void(const AnsweredCall& call)> answered;
-  };
+  using Hooks = CallHooks;
 
   // `timer` ends calls whose request does not come. All outlive this, which outlives its calls.
   Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hooks hooks = {},
@@ -204,8 +210,10 @@ class Calls final : public grpc::CallbackGenericService {
   struct Method {
     Admission::Kind kind;
     Start start;
+    MethodMeter* meter = nullptr;
   };
 
+  void Count(MethodMeter* meter, const absl::Status& status);
   void Link(OneRequestCall* call);
   // False: the call has been ended already.
   bool Unlink(OneRequestCall* call);

@@ -40,7 +40,7 @@ class Server final : public RpcServer {
  public:
   Server(const ServerOptions& options, Executor* executor, PoolService* pool,
          HostSessions* sessions, Store* store, const ViewHolder* views, WatchHub* watch)
-      : backups_(store, options.store_directory, &answers_),
+      : backups_(store, options.store_directory, &answers_, options.meters),
         pool_(pool, views, watch, &answers_, options.fabric),
         inventory_(pool, views, &backups_, &answers_, &server_health_, options.fabric.driver),
         access_(pool, views, &answers_),
@@ -51,7 +51,8 @@ class Server final : public RpcServer {
                                  const Caller& caller) { return LetIn(peer, caller); },
                 .refused = [this](const auto& peer, const auto& method,
                                   const absl::Status& why) { Refused(peer, method, why); },
-                .answered = [this](const AnsweredCall& call) { call_log_.Note(call); }},
+                .answered = [this](const AnsweredCall& call) { call_log_.Note(call); },
+                .meters = options.meters},
                FixedAdmins(options.admins.begin(), options.admins.end())),
         listener_(options.connections, &refused_) {
     pool_.AddTo(calls_);
@@ -86,6 +87,8 @@ class Server final : public RpcServer {
   void SetServing(bool serving) override { server_health_.SetServing(serving); }
 
   void NoteStore(const absl::Status& status) override { server_health_.NoteStore(status); }
+
+  int watches() override { return admission_.CountOf(Admission::Kind::kWatch); }
 
   void Ping(Task task) override { listener_.Ping(std::move(task)); }
 

@@ -32,6 +32,7 @@ struct ServerOptions {
   ConnectionLimits connections;
   std::vector<std::string> admins;  // Identities that are admins whatever the bindings say.
   std::string store_directory;      // Where a backup may be written; empty: the store has none.
+  Meters* meters = nullptr;         // Counts calls and backups; null: nobody does.
 };
 
 class RpcServer {
@@ -51,6 +52,9 @@ class RpcServer {
 
   // Runs `task` on the thread that accepts connections.
   virtual void Ping(Task task) = 0;
+
+  // Watches that are open.
+  virtual int watches() = 0;
 
   // Ends calls and streams; those that are not over by `grace` are cancelled.
   virtual void Shutdown(absl::Duration grace) = 0;

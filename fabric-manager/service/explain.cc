@@ -34,6 +34,8 @@ class Findings {
     return all_.back();
   }
 
+  void Add(Finding finding) { all_.push_back(std::move(finding)); }
+
   std::vector<Finding> Take() { return std::move(all_); }
 
  private:
@@ -346,14 +348,22 @@ bool ComesBefore(const Finding& a, const Finding& b) {
 
 }  // namespace
 
+std::optional<Finding> ExplainPart(const PoolView& view, const Region& region,
+                                   const Attachment& attachment, const Part& part, absl::Time now) {
+  // A stray that is held waits for nothing but its operator: that is said of the Region.
+  if (IsSettled(part) || (attachment.held && !part.detaching)) return std::nullopt;
+  Findings out(RegionName(region.id));
+  PartExplainer(region, attachment, part, now, out).Explain(view);
+  return out.Take().front();
+}
+
 std::vector<Finding> ExplainRegion(const PoolView& view, const Region& region, absl::Time now) {
   Findings out(RegionName(region.id));
   ExplainState(view, region, out);
   for (const Attachment& attachment : region.attachments) {
     for (const Part& part : attachment.parts) {
-      // A stray that is held waits for nothing but its operator: that is said of the Region.
-      if (IsSettled(part) || (attachment.held && !part.detaching)) continue;
-      PartExplainer(region, attachment, part, now, out).Explain(view);
+      auto finding = ExplainPart(view, region, attachment, part, now);
+      if (finding.has_value()) out.Add(*std::move(finding));
     }
   }
   ExplainLease(region, now, out);

@@ -43,6 +43,9 @@ inline constexpr absl::Duration kSlowUnbind = absl::Minutes(1);
 // Empty: nothing is wrong with it, and it waits for nothing. Of a Region, what concerns only its
 // hosts and devices is not said again, but where it is what the Region waits for.
 std::vector<Finding> ExplainRegion(const PoolView& view, const Region& region, absl::Time now);
+// What one part of an Attachment waits for; nothing: for nothing.
+std::optional<Finding> ExplainPart(const PoolView& view, const Region& region,
+                                   const Attachment& attachment, const Part& part, absl::Time now);
 std::vector<Finding> ExplainHost(const HostView& host, absl::Time now);
 // Also of one that is laid down, and that the fabric has never shown. Nothing: there is none.
 std::optional<std::vector<Finding>> ExplainDevice(const PoolView& view, const std::string& device);

@@ -105,6 +105,7 @@ void FabricCalls::Bind(const Region& region, const Attachment& attachment, size_
               // Whatever it says of what was done: the fabric is read back.
               if (CXLPOOL_MUTANT("failed-bind-is-unbound")) known.fabric = FabricSide::kUnbound;
               BackOff(own);
+              writer_->meters().CountFailure(Rung::kBind, status);
               LogWarning("reconciler", NameOf(writer_->state(), own.region), " on ", own.host,
                          " cannot be bound: ", status.message());
             });
@@ -132,6 +133,7 @@ void FabricCalls::BeginUnbind(const Region& region, const Attachment& attachment
         known.fabric = FabricSide::kUnknown;
         known.fabric_error = std::string(status.message());
         BackOff(own);
+        writer_->meters().CountFailure(Rung::kEject, status);
         LogWarning("reconciler", NameOf(writer_->state(), own.region), " on ", own.host,
                    " cannot be unbound: ", status.message());
       });
@@ -157,6 +159,7 @@ void FabricCalls::AwaitUnbound(const Region& region, const Attachment& attachmen
                     return;
                   }
                   BackOff(own);
+                  writer_->meters().CountFailure(Rung::kProve, status);
                   own.stuck = absl::StrCat("UNBIND_NOT_PROVEN: ", status.message(),
                                            "; if its agent cannot come back, `cxlpool host fence ",
                                            own.host, " --reason WHY`");

@@ -191,11 +191,16 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   std::string host;
   absl::Status status = Admit(identity, hello, host);
   if (status.ok()) status = CheckRival(*peer, hello, host);
+  Meters& meters = writer_->meters();
   if (!status.ok()) {
+    meters.sessions_refused.Add();
+    meters.refusals.Add(ReasonOrCode(status));
     NoteRefused(peer->address(), status);
     peer->Close(status);
     return;
   }
+  if (sessions_.contains(host)) meters.sessions_replaced.Add();
+  meters.sessions_opened.Add();
   Drop(host, Refuse(absl::StatusCode::kAborted, "SESSION_REPLACED",
                     absl::StrCat("a newer session of host \"", host, "\" began"),
                     "nothing: the newest session counts"));
@@ -349,6 +354,7 @@ void HostSessions::Drop(const std::string& host, const absl::Status& why) {
   const auto it = sessions_.find(host);
   if (it == sessions_.end()) return;
   const std::shared_ptr<SessionPeer> peer = std::move(it->second.peer);
+  if (ReasonOf(why) != "SESSION_REPLACED") writer_->meters().sessions_lost.Add();
   LogInfo("sessions", "host ", host, " is offline: session ", it->second.number,
           " ended: ", why.message());
   sessions_.erase(it);

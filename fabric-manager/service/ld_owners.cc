@@ -127,7 +127,9 @@ void LdOwners::Adopt(std::vector<BoundLd> lds) {
         return Proposal{PlanStray(state, found, context), nullptr};
       },
       [this, of, generation, host = found.front().host](const absl::StatusOr<Committed>& done) {
-        if (!done.ok()) {
+        if (done.ok()) {
+          writer_->meters().strays.Add();
+        } else {
           // The next look tries again.
           std::erase_if(strays_, [&](const auto& ld) { return ld.first == of; });
           LogError("reconciler", "cannot hold stray LD ", generation, " of ", host, ": ",

@@ -78,7 +78,9 @@ void LeaseKeeper::Tick() {
             const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
           return Proposal{PlanExpiry(state, key, expire_time, context), nullptr};
         },
-        [](const absl::StatusOr<Committed>&) {});
+        [this](const absl::StatusOr<Committed>& done) {
+          if (done.ok()) writer_->meters().leases_expired.Add();
+        });
   }
   executor_->PostAfter(kTick, [this] { Tick(); });
 }

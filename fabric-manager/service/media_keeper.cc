@@ -29,6 +29,7 @@ void MediaKeeper::OnEvents(const std::string& host, const HostEvents& events) {
   FromHost& from = hosts_[host];
   for (const v1::HostEvent& event : events) {
     Log(host, from, event);
+    Count(host, event);
     from.reported = std::max(from.reported, event.sequence());
     if (!event.bytes_lost()) continue;
     from.waiting.try_emplace(event.serial(),
@@ -46,6 +47,22 @@ void MediaKeeper::OnEvents(const std::string& host, const HostEvents& events) {
   }
   if (CXLPOOL_MUTANT("ack-events-early")) Acknowledge(host, from);
   Commit(host, from);
+}
+
+// By device, where the event is of a Region that this host has.
+void MediaKeeper::Count(const std::string& host, const v1::HostEvent& event) {
+  std::string device = "unknown";
+  const RegionPtr* region = writer_->state().FindRegionBySerial(event.serial());
+  const Attachment* attachment =
+      region == nullptr ? nullptr : (*region)->FindAttachment(absl::string_view(host));
+  if (attachment != nullptr) {
+    for (const Segment& segment : attachment->segments) {
+      if (segment.serial != event.serial()) continue;
+      device = (*region)->extents[segment.extent_index].device.str();
+    }
+  }
+  Meters& meters = writer_->meters();
+  (event.bytes_lost() ? meters.media_errors_lost : meters.media_errors).Add(device);
 }
 
 // A line for each event, for people: at most max_lines a minute from one host. A Region is named

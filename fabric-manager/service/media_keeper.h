@@ -54,6 +54,7 @@ class MediaKeeper {
     int lines = 0;
   };
 
+  void Count(const std::string& host, const v1::HostEvent& event);
   void Log(const std::string& host, FromHost& from, const v1::HostEvent& event);
   void Commit(const std::string& host, FromHost& from);
   void Acknowledge(const std::string& host, FromHost& from);

@@ -93,6 +93,10 @@ void Scrubs::Ended(Key region, uint32_t extent, const absl::StatusOr<ScrubResult
   if (CXLPOOL_MUTANT("failed-scrub-is-done") || status.ok() ||
       (never && CXLPOOL_MUTANT("not-scrubbable-is-clear"))) {
     probe_->Pass("after-scrub");
+    if (const RegionPtr durable = writer_->Durable(region);
+        durable != nullptr && extent < durable->extents.size()) {
+      writer_->meters().scrubbed_bytes.Add(durable->extents[extent].length_bytes);
+    }
     if (result.ok() && *result == ScrubResult::kUnreadable) {
       LogInfo("reconciler", NameOf(writer_->state(), region), ": the former bytes of extent ",
               extent, " cannot be read any more; what can be read there is not zero for certain");
@@ -102,6 +106,7 @@ void Scrubs::Ended(Key region, uint32_t extent, const absl::StatusOr<ScrubResult
     return;
   }
   own.not_before = clock_->Elapsed() + retry_;
+  writer_->meters().CountFailure(Rung::kScrub, status);
   if (never) {
     const std::string why = absl::StrCat("NOT_SCRUBBABLE: ", status.message());
     LogWarning("reconciler", NameOf(writer_->state(), region), ": ", why,

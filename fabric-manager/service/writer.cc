@@ -64,22 +64,16 @@ absl::Status ChangeTooLarge(size_t rows, size_t bytes, const StoreLimits& limits
 }
 
 absl::Status QueueFull(size_t limit) {
-  return Refusal{.code = absl::StatusCode::kResourceExhausted,
-                 .reason = "QUEUE_FULL",
-                 .message = absl::StrCat("the manager has ", limit, " requests waiting already"),
-                 .remedy = "retry later with the same request_id",
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                absl::StrCat("the manager has ", limit, " requests waiting already"),
+                "retry later with the same request_id");
 }
 
 absl::Status StoreFailed(const absl::Status& why) {
   if (ChangedNothing(why)) return why;
-  return Refusal{.code = absl::StatusCode::kUnavailable,
-                 .reason = "STORE_FAILED",
-                 .message = absl::StrCat("the change could not be made durable: ", why.message()),
-                 .remedy = "retry with the same request_id",
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kUnavailable, "STORE_FAILED",
+                absl::StrCat("the change could not be made durable: ", why.message()),
+                "retry with the same request_id");
 }
 
 // What `change` makes of the Region, under the same name; null: it is gone from there.
@@ -438,7 +432,11 @@ void Writer::Pump() {
   if (CXLPOOL_MUTANT("ack-before-commit")) Tell({absl::OkStatus(), std::exchange(group_, {}), {}});
   if (CXLPOOL_MUTANT("publish-before-commit")) PublishGroup();
   if (CXLPOOL_MUTANT("act-before-commit")) listener_.on_committed(changes_);
-  store_->Commit(std::move(batch), [this, lone](absl::Status status) {
+  meters_.commit_group_size.Observe(static_cast<double>(group_.size()));
+  const absl::Duration began = clock_->Elapsed();
+  store_->Commit(std::move(batch), [this, lone, began](absl::Status status) {
+    meters_.commit_duration.Observe(clock_->Elapsed() - began);
+    if (!status.ok()) meters_.commit_failures.Add();
     Task finish = [this, status = std::move(status)] {
       CXLPOOL_CHECK(committing_, "the store answered one commit twice");
       committing_ = false;
@@ -472,6 +470,7 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
       Fail(status);
     }
   } else {
+    CountGroup();
     // Before the view: a watcher that begins at a revision of a view finds it known.
     watch_->Advance(revision_);
     if (!changes_.empty()) {
@@ -489,6 +488,15 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
   put_bytes_ = 0;
   events_.clear();
   return finished;
+}
+
+// What the group made of each Region, now that it is durable.
+void Writer::CountGroup() {
+  for (const auto& [key, before] : undurable_) {
+    if (before == nullptr) continue;
+    const RegionPtr* after = state_.FindRegion(key);
+    meters_.CountRungs(*before, after == nullptr ? nullptr : after->get(), context_.now);
+  }
 }
 
 void Writer::Tell(Finished finished) {

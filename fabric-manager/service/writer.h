@@ -25,6 +25,7 @@
 #include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/ports/store.h"
+#include "fabric-manager/service/meters.h"
 #include "fabric-manager/service/record_codec.h"
 #include "fabric-manager/service/view.h"
 #include "fabric-manager/service/watch_hub.h"
@@ -116,6 +117,12 @@ class Writer {
   // Devices of it that the fabric has never shown, and why, as SetReachable last said.
   const std::map<std::string, std::string>& UnseenDevices() const { return unseen_devices_; }
 
+  // What is counted, here and by those who know the Writer. Any thread.
+  Meters& meters() const { return meters_; }
+  // Items not yet answered, and how many there may be. Any thread.
+  size_t queued() const { return queued_.load(std::memory_order_relaxed); }
+  size_t max_queue() const { return options_.max_queue; }
+
   // What the driver says. Before Open.
   void SetLimits(const FabricLimits& limits) { state_.SetLimits(limits); }
 
@@ -170,6 +177,7 @@ class Writer {
   absl::StatusOr<Committed> PlanOne(const Audit& audit, absl::StatusOr<Proposal> proposal,
                                     uint64_t revision);
   Finished FinishGroup(const absl::Status& status);
+  void CountGroup();
   void Tell(Finished finished);
   void Answer(Planned planned, const absl::Status& status);
   absl::Status Load(StoreImage image);
@@ -193,6 +201,7 @@ class Writer {
   ViewHolder* const views_;
   WatchHub* const watch_;
   Listener listener_;
+  mutable Meters meters_;          // No part of what the Writer is.
   std::atomic<size_t> queued_{0};  // Items not yet answered.
 
   // Submissions not yet planned. While a group is being committed nobody is woken for more.

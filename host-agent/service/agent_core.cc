@@ -106,7 +106,7 @@ AgentCore::AgentCore(AgentOptions options, Executor* executor, Clock* clock, Hos
       memory_(memory),
       link_(link),
       probe_(std::move(probe)),
-      drains_(executor, clock, memory, &attachments_, &opens_, &observation_,
+      drains_(executor, clock, memory, &attachments_, &opens_, &observation_, &meters_,
               [this] { Advance(); }) {}
 
 AgentCore::~AgentCore() = default;
@@ -379,6 +379,7 @@ void AgentCore::RunRung(Rung rung) {
   if (probe_) probe_(absl::StrCat("before-", StepName(rung.step.kind)));
   ++epoch_;
   rung_ = std::move(rung);
+  rung_->began = clock_->Elapsed();
   Ask(*segment, rung_->step,
       OnCore([this](absl::Status status) { OnRungEnded(std::move(status)); }));
 }
@@ -442,6 +443,7 @@ void AgentCore::UnbindUnlessHeld(uint64_t serial, Done done) {
 // Notes the outcome. A success is only believed once PlanSegment has found its postcondition.
 void AgentCore::OnRungEnded(absl::Status status) {
   const Rung rung = *std::exchange(rung_, std::nullopt);
+  meters_.Count(rung.step, clock_->Elapsed() - rung.began, status, !rung.holders.empty());
   ++epoch_;
   if (probe_ && status.ok()) probe_(absl::StrCat("after-", StepName(rung.step.kind)));
   // The Offer may have been replaced or withdrawn meanwhile.
@@ -669,6 +671,7 @@ void AgentCore::TakeEvents(std::vector<v1::HostEvent> events) {
 
 bool AgentCore::AddEvent(v1::HostEvent event) {
   if (!events_.Add(event, clock_->Elapsed())) return false;
+  meters_.Count(event);
   LogWarning(kEventsSubject, Describe(event));
   faults_.Add(event);
   return true;

@@ -35,6 +35,7 @@
 #include "host-agent/ports/host_memory.h"
 #include "host-agent/ports/manager_link.h"
 #include "host-agent/ports/process_watch.h"
+#include "host-agent/service/agent_metrics.h"
 #include "host-agent/service/attachments.h"
 #include "host-agent/service/backoff.h"
 #include "host-agent/service/drain_keeper.h"
@@ -134,6 +135,9 @@ class AgentCore {
            rung_->first_serial == first_serial;
   }
 
+  // What is counted. Any thread.
+  AgentMeters& meters() const { return meters_; }
+
   // Whether a manager has sent its Offers since this agent started.
   bool welcomed() const { return welcomed_; }
 
@@ -163,7 +167,8 @@ class AgentCore {
     AttachmentKey key;
     uint64_t first_serial = 0;
     Step step;
-    std::vector<ProcessId> holders;  // Why it was not taken.
+    std::vector<ProcessId> holders;               // Why it was not taken.
+    absl::Duration began = absl::ZeroDuration();  // On the clock's Elapsed.
   };
 
   template <typename F>
@@ -226,6 +231,7 @@ class AgentCore {
   std::vector<absl::AnyInvocable<void()>> on_change_;
   absl::AnyInvocable<void(const AttachmentKey*)> on_offers_;
 
+  mutable AgentMeters meters_;  // No part of what the core is.
   AttachmentTable attachments_;
   OpensTable opens_;
   HostEventLog events_;

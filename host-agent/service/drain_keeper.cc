@@ -51,7 +51,10 @@ void DrainKeeper::Run(const AttachmentKey& key, const Segment& segment, uint64_t
     if (holders.ok()) all.insert(all.end(), holders->begin(), holders->end());
     std::sort(all.begin(), all.end());
     all.erase(std::unique(all.begin(), all.end()), all.end());
-    hook_->Run(std::move(request), OnCore([this, key, serial](const absl::Status& status) {
+    const absl::Duration began = clock_->Elapsed();
+    hook_->Run(std::move(request), OnCore([this, key, serial, began](const absl::Status& status) {
+                 meters_->drain_duration.Observe(clock_->Elapsed() - began);
+                 if (!status.ok()) meters_->drain_failures.Add();
                  OnDrained(key, serial, status);
                }));
   };

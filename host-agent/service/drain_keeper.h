@@ -17,6 +17,7 @@
 
 #include "host-agent/ports/drain_hook.h"
 #include "host-agent/ports/host_memory.h"
+#include "host-agent/service/agent_metrics.h"
 #include "host-agent/service/attachments.h"
 #include "host-agent/service/opens.h"
 #include "host-agent/service/posted.h"
@@ -28,7 +29,7 @@ class DrainKeeper {
   // What it looks at outlives it. `on_drained` is called when a run has ended: the segment may be
   // taken down now.
   DrainKeeper(Executor* executor, Clock* clock, HostMemory* memory, AttachmentTable* attachments,
-              const OpensTable* opens, const HostObservation* observation,
+              const OpensTable* opens, const HostObservation* observation, AgentMeters* meters,
               std::function<void()> on_drained)
       : executor_(executor),
         clock_(clock),
@@ -36,6 +37,7 @@ class DrainKeeper {
         attachments_(attachments),
         opens_(opens),
         observation_(observation),
+        meters_(meters),
         on_drained_(std::move(on_drained)) {}
 
   // Before the first use; it outlives this. Without one no segment waits.
@@ -72,6 +74,7 @@ class DrainKeeper {
   AttachmentTable* const attachments_;
   const OpensTable* const opens_;
   const HostObservation* const observation_;
+  AgentMeters* const meters_;
   const std::function<void()> on_drained_;
   DrainHook* hook_ = nullptr;
 

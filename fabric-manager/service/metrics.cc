@@ -1,0 +1,344 @@
+#include "fabric-manager/service/metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "fabric-manager/service/explain.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using metrics::MetricsText;
+
+constexpr size_t kRegionsAtOnce = 1000;
+
+constexpr RegionState kRegionStates[] = {RegionState::kReserved,  RegionState::kAllocated,
+                                         RegionState::kReleasing, RegionState::kScrubbing,
+                                         RegionState::kFailed,    RegionState::kQuarantined};
+constexpr AttachmentState kAttachmentStates[] = {
+    AttachmentState::kWanted,        AttachmentState::kBound,    AttachmentState::kOnline,
+    AttachmentState::kOffline,       AttachmentState::kEjecting, AttachmentState::kUnbound,
+    AttachmentState::kReleaseBlocked};
+
+double SinceEpoch(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
+double Number(uint64_t n) { return static_cast<double>(n); }
+
+// How many there are of each state, all of them, so that none is ever missing.
+template <typename State, size_t n>
+void AddStates(MetricsText& out, const State (&states)[n],
+               const std::map<State, uint64_t>& counts) {
+  for (const State state : states) {
+    const auto count = counts.find(state);
+    out.Sample({{"state", std::string(ToString(state))}},
+               count == counts.end() ? 0 : Number(count->second));
+  }
+}
+
+void AddPool(MetricsText& out, const PoolView& view) {
+  const Capacity& capacity = view.capacity;
+  out.Gauge("cxlpool_pool_capacity_bytes", "Bytes of all devices of the pool.",
+            Number(capacity.total_bytes));
+  out.Gauge("cxlpool_pool_bytes", "Bytes of the pool by what they are; together the capacity.");
+  out.Sample({{"state", "free"}}, Number(capacity.free_bytes));
+  out.Sample({{"state", "allocated"}}, Number(capacity.held_bytes));
+  out.Sample({{"state", "scrubbing"}}, Number(capacity.scrubbing_bytes));
+  out.Sample({{"state", "quarantined"}}, Number(capacity.quarantined_bytes));
+  out.Gauge("cxlpool_pool_largest_free_extent_bytes",
+            "The largest run of free bytes on a device where something may be placed.",
+            Number(capacity.largest_free_bytes));
+}
+
+// The first that applies says it.
+const char* StateOf(const Device& device) {
+  switch (device.service) {
+    case DeviceService::kFailed:
+      return "failed";
+    case DeviceService::kRemoved:
+      return "removed";
+    case DeviceService::kDraining:
+      return device.reachable ? "draining" : "unreachable";
+    case DeviceService::kInService:
+      break;
+  }
+  return device.reachable ? "in_service" : "unreachable";
+}
+
+void AddDevices(MetricsText& out, const PoolView& view) {
+  std::map<std::string, uint64_t> stranded = {
+      {"unreachable", 0}, {"draining", 0}, {"ld_limit", 0}, {"bad", 0}};
+  out.Gauge("cxlpool_device_bytes", "Bytes of a device by what they are.");
+  for (const DeviceView& view_of : *view.devices) {
+    const Device& device = view_of.device;
+    const DeviceUse& use = view_of.use;
+    if (device.service == DeviceService::kRemoved) continue;
+    const uint64_t taken = use.held_bytes + use.scrubbing_bytes + use.quarantined_bytes;
+    const uint64_t free = device.capacity_bytes - std::min(taken, device.capacity_bytes);
+    const auto sample = [&](const char* state, uint64_t bytes) {
+      out.Sample({{"device", device.id}, {"state", state}}, Number(bytes));
+    };
+    sample("free", free);
+    sample("allocated", use.held_bytes);
+    sample("scrubbing", use.scrubbing_bytes);
+    sample("quarantined", use.quarantined_bytes);
+    if (device.service == DeviceService::kFailed) {
+      stranded["bad"] += free;
+    } else if (!device.reachable) {
+      stranded["unreachable"] += free;
+    } else if (device.service == DeviceService::kDraining) {
+      stranded["draining"] += free;
+    } else if (view_of.max_lds != 0 && use.lds >= view_of.max_lds) {
+      stranded["ld_limit"] += free;
+    }
+  }
+  out.Gauge("cxlpool_device_lds", "Extents on a device.");
+  for (const DeviceView& device : *view.devices) {
+    out.Sample({{"device", device.device.id}}, device.use.lds);
+  }
+  out.Gauge("cxlpool_device_state", "1 for the state that a device is in, 0 for the others.");
+  for (const DeviceView& device : *view.devices) {
+    for (const char* state : {"in_service", "draining", "failed", "unreachable"}) {
+      out.Sample({{"device", device.device.id}, {"state", state}},
+                 absl::string_view(state) == StateOf(device.device) ? 1 : 0);
+    }
+  }
+  out.Gauge("cxlpool_pool_stranded_bytes", "Free bytes that can be given to nobody, and why.");
+  for (const auto& [why, bytes] : stranded) out.Sample({{"why", why}}, Number(bytes));
+}
+
+// What the tenants beyond kMaxTenantsShown have is one sum. So is that of one who is called
+// "other".
+void AddTenants(MetricsText& out, const PoolView& view) {
+  std::vector<TenantView> shown;
+  TenantView other;
+  other.tenant.id = "other";
+  for (const TenantView& tenant : *view.tenants) {
+    if (shown.size() < kMaxTenantsShown && tenant.tenant.id != other.tenant.id) {
+      shown.push_back(tenant);
+      continue;
+    }
+    other.use.held_bytes += tenant.use.held_bytes;
+    other.use.regions += tenant.use.regions;
+    other.tenant.quota_bytes += tenant.tenant.quota_bytes;
+    other.tenant.reserved_bytes += tenant.tenant.reserved_bytes;
+  }
+  if (shown.size() < view.tenants->size()) shown.push_back(std::move(other));
+  const auto add = [&](const char* name, const char* help, auto value) {
+    out.Gauge(name, help);
+    for (const TenantView& tenant : shown) {
+      out.Sample({{"tenant", tenant.tenant.id}}, Number(value(tenant)));
+    }
+  };
+  add("cxlpool_tenant_used_bytes", "Bytes that the Regions of a tenant hold.",
+      [](const TenantView& t) { return t.use.held_bytes; });
+  add("cxlpool_tenant_quota_bytes", "How many they may hold; 0: no limit.",
+      [](const TenantView& t) { return t.tenant.quota_bytes; });
+  add("cxlpool_tenant_reserved_bytes", "Bytes kept free for a tenant.",
+      [](const TenantView& t) { return t.tenant.reserved_bytes; });
+}
+
+const char* StateOf(const HostView& host) {
+  if (host.host.retired) return "retired";
+  if (host.runtime->online) return host.runtime->unfit_reason.empty() ? "online" : "unfit";
+  return host.occupied.empty() ? "enrolled" : "away";
+}
+
+void AddHosts(MetricsText& out, const PoolView& view) {
+  std::map<absl::string_view, uint64_t> states = {
+      {"online", 0}, {"enrolled", 0}, {"retired", 0}, {"unfit", 0}, {"away", 0}};
+  for (const auto& [id, host] : view.hosts) ++states[StateOf(*host)];
+  out.Gauge("cxlpool_hosts",
+            "Hosts by state; away: no agent has a session, and memory is attached there.");
+  for (const auto& [state, count] : states)
+    out.Sample({{"state", std::string(state)}}, Number(count));
+  out.Gauge("cxlpool_host_attached_bytes", "Bytes attached to a host, whatever their state.");
+  for (const auto& [id, host] : view.hosts) {
+    uint64_t bytes = 0;
+    for (const OccupiedSlot& slot : host->occupied) bytes += slot.length_bytes;
+    out.Sample({{"host", id}}, Number(bytes));
+  }
+  const auto of_bridges = [&](auto value) {
+    for (const auto& [id, host] : view.hosts) {
+      for (const Bridge& bridge : host->runtime->bridges) {
+        out.Sample({{"host", id}, {"bridge", bridge.name}},
+                   value(bridge, LookAt(bridge, *host->runtime, host->occupied)));
+      }
+    }
+  };
+  out.Gauge("cxlpool_host_bridge_free_decoders", "Host regions that a host bridge has room for.");
+  of_bridges([](const Bridge& bridge, const BridgeOutlook& outlook) {
+    return Number(bridge.depth() - std::min(outlook.stack, bridge.depth()));
+  });
+  out.Gauge("cxlpool_host_bridge_blocked",
+            "1: a host bridge takes nothing new until a Region goes.");
+  of_bridges([](const Bridge&, const BridgeOutlook& outlook) { return outlook.blocked ? 1 : 0; });
+}
+
+// One pass over all Regions.
+void AddRegions(MetricsText& out, const PoolView& view, absl::Time now) {
+  std::map<RegionState, uint64_t> regions;
+  std::map<AttachmentState, uint64_t> attachments;
+  std::map<std::pair<AttachmentState, std::string>, absl::Duration> waits;
+  uint64_t unproven = 0;
+  const auto look_at = [&](const Region& region) {
+    ++regions[region.state];
+    for (const Attachment& attachment : region.attachments) {
+      ++attachments[attachment.settled().state];
+      for (const Part& part : attachment.parts) {
+        const auto wait = ExplainPart(view, region, attachment, part, now);
+        if (!wait.has_value()) continue;
+        if (part.state == AttachmentState::kEjecting &&
+            absl::StartsWith(part.reason, "UNBIND_NOT_PROVEN")) {
+          ++unproven;
+        }
+        if (wait->since == absl::InfinitePast()) continue;
+        absl::Duration& oldest = waits[{part.state, wait->problem}];
+        oldest = std::max(oldest, now - wait->since);
+      }
+    }
+  };
+  for (std::string after;;) {
+    const std::vector<RegionPtr> some = view.regions.List(after, kRegionsAtOnce);
+    for (const RegionPtr& region : some) look_at(*region);
+    if (some.size() < kRegionsAtOnce) break;
+    after = some.back()->id;
+  }
+  out.Gauge("cxlpool_regions", "Regions by state.");
+  AddStates(out, kRegionStates, regions);
+  out.Gauge("cxlpool_attachments", "Attachments by state.");
+  AddStates(out, kAttachmentStates, attachments);
+  out.Gauge(
+      "cxlpool_attachment_oldest_wait_seconds",
+      "How long the oldest Attachment that waits has been in its state, by what it waits for.");
+  for (const auto& [of, wait] : waits) {
+    out.Sample({{"state", std::string(ToString(of.first))}, {"reason", of.second}},
+               absl::ToDoubleSeconds(wait));
+  }
+  out.Gauge("cxlpool_unbind_unproven",
+            "Attachments of which the fabric has not proven that the host let go.",
+            Number(unproven));
+}
+
+void AddLadder(MetricsText& out, const Meters& meters) {
+  out.Histogram(
+      "cxlpool_rung_duration_seconds",
+      "How long an Attachment, or for scrub a Region, was in the state before this rung.");
+  for (size_t i = 0; i < kRungNames.size(); ++i) {
+    out.Sample({{"rung", kRungNames[i]}}, meters.rungs[i]);
+  }
+  out.Counter("cxlpool_rung_failures_total", "Calls to the fabric that failed.");
+  for (size_t i = 0; i < kRungNames.size(); ++i) {
+    for (const auto& [reason, count] : meters.rung_failures[i].Values()) {
+      out.Sample({{"rung", kRungNames[i]}, {"reason", reason}}, Number(count));
+    }
+  }
+  out.Counter("cxlpool_scrub_bytes_total", "Bytes that were cleared.",
+              Number(meters.scrubbed_bytes.value()));
+  out.Counter("cxlpool_leases_expired_total", "Leases that ran out.",
+              Number(meters.leases_expired.value()));
+  out.Counter("cxlpool_strays_total", "Attachments that were found in the fabric and in no record.",
+              Number(meters.strays.value()));
+}
+
+// Each device has its samples from the beginning: an increase from nothing is no increase.
+void AddMedia(MetricsText& out, const PoolView& view, const Meters& meters) {
+  const auto lost = meters.media_errors_lost.Values(), others = meters.media_errors.Values();
+  std::map<std::string, std::pair<uint64_t, uint64_t>> devices;
+  for (const DeviceView& device : *view.devices) devices[device.device.id];
+  devices["unknown"];
+  for (const auto& [device, count] : lost) devices[device].first = count;
+  for (const auto& [device, count] : others) devices[device].second = count;
+  out.Counter(
+      "cxlpool_media_errors_total",
+      "Errors of a device's memory that hosts' kernels reported, by whether bytes are lost.");
+  for (const auto& [device, counts] : devices) {
+    out.Sample({{"device", device}, {"bytes_lost", "true"}}, Number(counts.first));
+    out.Sample({{"device", device}, {"bytes_lost", "false"}}, Number(counts.second));
+  }
+}
+
+void AddSessions(MetricsText& out, const Meters& meters) {
+  out.Counter("cxlpool_session_events_total", "What became of sessions of agents.");
+  const std::pair<const char*, const metrics::Counter*> events[] = {
+      {"opened", &meters.sessions_opened},
+      {"lost", &meters.sessions_lost},
+      {"replaced", &meters.sessions_replaced},
+      {"refused", &meters.sessions_refused}};
+  for (const auto& [event, count] : events) out.Sample({{"event", event}}, Number(count->value()));
+}
+
+void AddCalls(MetricsText& out, const Meters& meters, const ManagerFacts& facts) {
+  out.Counter("cxlpool_rpc_requests_total",
+              "Calls that were answered, and those of every kind that were refused unread.");
+  for (const auto& [method, meter] : meters.methods) {
+    for (size_t code = 0; code < MethodMeter::kCodes; ++code) {
+      const uint64_t count = meter->answered[code].value();
+      if (count == 0 && code != 0) continue;  // Most codes never come.
+      out.Sample({{"method", method},
+                  {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}},
+                 Number(count));
+    }
+  }
+  out.Histogram("cxlpool_rpc_duration_seconds",
+                "How long a call took, from its headers to its answer.");
+  for (const auto& [method, meter] : meters.methods) {
+    out.Sample({{"method", method}}, meter->duration);
+  }
+  out.Counter("cxlpool_refusals_total", "Refusals by reason; docs/errors.md has each.");
+  for (const auto& [reason, count] : meters.refusals.Values()) {
+    out.Sample({{"reason", reason}}, Number(count));
+  }
+  out.Gauge("cxlpool_watch_streams", "Watches that are open.", facts.watches);
+}
+
+void AddStore(MetricsText& out, const PoolView& view, const Meters& meters,
+              const ManagerFacts& facts) {
+  out.Gauge("cxlpool_writer_queue_length", "Changes that wait for their answer.",
+            Number(facts.queued));
+  out.Gauge("cxlpool_writer_queue_limit", "How many there may be; one more is refused.",
+            Number(facts.max_queue));
+  out.Histogram("cxlpool_commit_group_size", "Requests in one commit.");
+  out.Sample({}, meters.commit_group_size);
+  out.Histogram("cxlpool_store_commit_duration_seconds",
+                "How long a commit took until it was durable.");
+  out.Sample({}, meters.commit_duration);
+  out.Counter("cxlpool_store_commit_failures_total", "Commits that failed.",
+              Number(meters.commit_failures.value()));
+  if (facts.store_bytes.has_value()) {
+    out.Gauge("cxlpool_store_size_bytes", "The store's files.", Number(*facts.store_bytes));
+  }
+  out.Gauge("cxlpool_store_revision", "Revision of the pool.", Number(view.revision));
+  out.Gauge(
+      "cxlpool_backup_last_success_timestamp_seconds",
+      "When a backup was last taken whole, since the epoch; 0: none since the manager started.",
+      static_cast<double>(meters.last_backup_s.load()));
+  if (facts.certificate.has_value() && facts.authority.has_value()) {
+    out.Gauge("cxlpool_tls_certificate_not_after_timestamp_seconds",
+              "When a certificate of this program ends, since the epoch.");
+    out.Sample({{"certificate", "own"}}, SinceEpoch(*facts.certificate));
+    out.Sample({{"certificate", "authority"}}, SinceEpoch(*facts.authority));
+  }
+}
+
+}  // namespace
+
+std::string ManagerMetrics(const PoolView& view, const Meters& meters, const ManagerFacts& facts) {
+  MetricsText out;
+  AddPool(out, view);
+  AddDevices(out, view);
+  AddTenants(out, view);
+  AddHosts(out, view);
+  AddRegions(out, view, facts.now);
+  AddLadder(out, meters);
+  AddMedia(out, view, meters);
+  AddSessions(out, meters);
+  AddCalls(out, meters, facts);
+  AddStore(out, view, meters, facts);
+  metrics::AddProcess(out);
+  return out.text();
+}
+
+}  // namespace cxlpool::fm

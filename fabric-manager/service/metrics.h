@@ -1,0 +1,39 @@
+// The manager's metrics as Prometheus reads them: what is counted (meters.h), and what a view of
+// the pool says at this moment. Each metric, with its name, help and labels, stands once, in
+// metrics.cc.
+//
+// Labels are states, reasons of ours, methods, and names that operators gave to devices, hosts,
+// bridges and tenants: never a Region, a request, a process or a serial. So a pool of 100 hosts,
+// 200 devices and 100 tenants has at most 5,000 series.
+#ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_METRICS_H_
+#define CXLPOOL_FABRIC_MANAGER_SERVICE_METRICS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "fabric-manager/service/meters.h"
+#include "fabric-manager/service/view.h"
+
+namespace cxlpool::fm {
+
+// Beyond so many, in order of name, tenants are counted together as "other".
+inline constexpr size_t kMaxTenantsShown = 200;
+
+// What neither a view nor a meter has.
+struct ManagerFacts {
+  absl::Time now = {};
+  uint64_t queued = 0, max_queue = 0;          // As Writer.
+  int watches = 0;                             // Streams of WatchRegions.
+  std::optional<uint64_t> store_bytes = {};    // Nothing: it is in memory.
+  std::optional<absl::Time> certificate = {};  // When the manager's own ends; nothing: it has none.
+  std::optional<absl::Time> authority = {};    // When the one of its authority ends.
+};
+
+// Any thread: takes no lock, and looks at each Region once.
+std::string ManagerMetrics(const PoolView& view, const Meters& meters, const ManagerFacts& facts);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_SERVICE_METRICS_H_

@@ -1,0 +1,215 @@
+#include "fabric-manager/service/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr uint64_t kMetricsGiB = uint64_t{1} << 30;
+const absl::Time kMetricsNow = absl::FromUnixSeconds(1'900'000'000);
+
+size_t SeriesOf(const std::string& text) {
+  size_t series = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    series += !line.empty() && line.front() != '#';
+  }
+  return series;
+}
+
+// A pool of so many devices, hosts and tenants.
+struct PoolForMetrics {
+  PoolForMetrics(size_t devices, size_t hosts, size_t tenants) {
+    auto all_devices = std::make_shared<std::vector<DeviceView>>();
+    for (size_t i = 0; i < devices; ++i) {
+      DeviceView device;
+      device.device.id = absl::StrCat("device-", i);
+      device.device.capacity_bytes = kMetricsGiB;
+      device.device.reachable = true;
+      all_devices->push_back(device);
+    }
+    auto all_tenants = std::make_shared<std::vector<TenantView>>();
+    for (size_t i = 0; i < tenants; ++i) {
+      all_tenants->push_back(
+          {Tenant{.key = i, .id = absl::StrCat("tenant-", i), .quota_bytes = kMetricsGiB},
+           {.held_bytes = 1, .regions = 1}});
+    }
+    for (size_t i = 0; i < hosts; ++i) {
+      auto host = std::make_shared<HostView>();
+      host->host.id = absl::StrCat("host-", i);
+      auto runtime = std::make_shared<HostRuntime>();
+      runtime->online = true;
+      for (uint32_t bridge = 0; bridge < 4; ++bridge) {
+        Bridge& of = runtime->bridges.emplace_back();
+        of.name = absl::StrCat("pci0000:", bridge);
+        of.max_regions = 8;
+      }
+      host->runtime = runtime;
+      view.hosts[host->host.id] = host;
+    }
+    view.devices = all_devices;
+    view.tenants = all_tenants;
+  }
+
+  std::string Text() const {
+    return ManagerMetrics(view, meters,
+                          {.now = kMetricsNow,
+                           .store_bytes = 1,
+                           .certificate = kMetricsNow,
+                           .authority = kMetricsNow});
+  }
+
+  PoolView view;
+  Meters meters;
+};
+
+// A Region of one Attachment, in the state that it waits in since `since`.
+RegionPtr Waiting(const std::string& id, AttachmentState state, absl::Time since,
+                  const std::string& reason = "") {
+  auto region = std::make_shared<Region>();
+  region->id = id;
+  region->state = RegionState::kReleasing;
+  Attachment attachment;
+  attachment.host = "host-0";
+  attachment.generation = 7;
+  attachment.settled() = {.state = state, .detaching = true, .reason = reason, .since = since};
+  region->attachments.push_back(attachment);
+  return region;
+}
+
+TEST(ManagerMetricsTest, ALargePoolHasFewSeries) {
+  PoolForMetrics pool(200, 100, 100);
+  for (int i = 0; i < 40; ++i) {  // More than the API has.
+    auto& meter = pool.meters.methods[absl::StrCat("Method", i)];
+    meter = std::make_unique<MethodMeter>();
+    for (const int code : {0, 3, 5, 9}) meter->answered[code].Add();
+  }
+  for (int i = 0; i < 200; ++i) pool.meters.refusals.Add(absl::StrCat("REASON_", i));
+  for (auto& failures : pool.meters.rung_failures) {
+    for (int i = 0; i < 5; ++i) failures.Add(absl::StrCat("REASON_", i));
+  }
+  const size_t series = SeriesOf(pool.Text());
+  EXPECT_LE(series, 5000u);
+  RecordProperty("series", static_cast<int>(series));
+  // Regions add none.
+  std::vector<RegionPtr> regions;
+  for (int i = 0; i < 3000; ++i) {
+    regions.push_back(Waiting(absl::StrCat("r-", 10'000 + i), AttachmentState::kReleaseBlocked,
+                              kMetricsNow - absl::Seconds(i)));
+  }
+  pool.view.regions = RegionTable::Of(regions);
+  EXPECT_EQ(SeriesOf(pool.Text()), series + 1);
+}
+
+TEST(ManagerMetricsTest, TenantsBeyondTheLimitAreOneSum) {
+  const std::string text = PoolForMetrics(1, 1, kMaxTenantsShown + 50).Text();
+  EXPECT_THAT(text, HasSubstr("cxlpool_tenant_used_bytes{tenant=\"other\"} 50\n"));
+  EXPECT_THAT(text, HasSubstr("cxlpool_tenant_used_bytes{tenant=\"tenant-199\"} 1\n"));
+  EXPECT_THAT(text, Not(HasSubstr("tenant=\"tenant-200\"")));
+  EXPECT_THAT(PoolForMetrics(1, 1, 3).Text(), Not(HasSubstr("tenant=\"other\"")));
+}
+
+TEST(ManagerMetricsTest, TheOldestThatWaitsIsShown) {
+  PoolForMetrics pool(1, 1, 1);
+  auto runtime = std::make_shared<HostRuntime>(*pool.view.hosts["host-0"]->runtime);
+  runtime->fabric_reachable = true;
+  auto host = std::make_shared<HostView>(*pool.view.hosts["host-0"]);
+  host->runtime = runtime;
+  pool.view.hosts["host-0"] = host;
+  const auto ago = [](int seconds) { return kMetricsNow - absl::Seconds(seconds); };
+  pool.view.regions = RegionTable::Of(
+      {Waiting("a", AttachmentState::kReleaseBlocked, ago(10)),
+       Waiting("b", AttachmentState::kReleaseBlocked, ago(1000)),
+       Waiting("c", AttachmentState::kEjecting, ago(90), "UNBIND_NOT_PROVEN: no answer"),
+       Waiting("d", AttachmentState::kEjecting, absl::InfinitePast())});
+  const std::string text = pool.Text();
+  EXPECT_THAT(text, HasSubstr("cxlpool_attachment_oldest_wait_seconds{state=\"RELEASE_BLOCKED\","
+                              "reason=\"RELEASE_BLOCKED\"} 1000\n"));
+  EXPECT_THAT(text, HasSubstr("{state=\"EJECTING\",reason=\"UNBIND_NOT_PROVEN\"} 90\n"));
+  EXPECT_THAT(text, HasSubstr("cxlpool_unbind_unproven 1\n"));
+  EXPECT_THAT(text, HasSubstr("cxlpool_attachments{state=\"RELEASE_BLOCKED\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("cxlpool_regions{state=\"RELEASING\"} 4\n"));
+}
+
+TEST(ManagerMetricsTest, AHostWithMemoryAndNoAgentIsAway) {
+  PoolForMetrics pool(1, 2, 1);
+  auto away = std::make_shared<HostView>(*pool.view.hosts["host-0"]);
+  away->runtime = std::make_shared<HostRuntime>();
+  away->occupied.emplace_back().length_bytes = kMetricsGiB;
+  pool.view.hosts["host-0"] = away;
+  const std::string text = pool.Text();
+  EXPECT_THAT(text, HasSubstr("cxlpool_hosts{state=\"away\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("cxlpool_hosts{state=\"online\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("cxlpool_host_attached_bytes{host=\"host-0\"} 1073741824\n"));
+}
+
+TEST(ManagerMetricsTest, MediaErrorsOfEachDeviceBeginAtZero) {
+  PoolForMetrics pool(2, 1, 1);
+  pool.meters.media_errors_lost.Add("device-1");
+  const std::string text = pool.Text();
+  EXPECT_THAT(text, HasSubstr("{device=\"device-0\",bytes_lost=\"true\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("{device=\"device-1\",bytes_lost=\"true\"} 1\n"));
+}
+
+uint64_t CountOf(const Meters& meters, Rung rung) {
+  const metrics::Histogram& of = meters.rungs[static_cast<size_t>(rung)];
+  uint64_t count = 0;
+  for (size_t i = 0; i <= of.bounds().size(); ++i) count += of.bucket(i);
+  return count;
+}
+
+TEST(MetersTest, EachRungIsTimed) {
+  Meters meters;
+  const auto in = [](AttachmentState state) {
+    return Waiting("r", state, kMetricsNow - absl::Seconds(2));
+  };
+  const auto step = [&](AttachmentState from, AttachmentState to) {
+    meters.CountRungs(*in(from), in(to).get(), kMetricsNow);
+  };
+  step(AttachmentState::kWanted, AttachmentState::kBound);
+  step(AttachmentState::kBound, AttachmentState::kOnline);
+  step(AttachmentState::kReleaseBlocked, AttachmentState::kOffline);
+  step(AttachmentState::kOffline, AttachmentState::kEjecting);
+  step(AttachmentState::kEjecting, AttachmentState::kUnbound);
+  step(AttachmentState::kUnbound, AttachmentState::kUnbound);
+  for (const Rung rung : {Rung::kBind, Rung::kOnline, Rung::kOffline, Rung::kEject, Rung::kProve}) {
+    EXPECT_EQ(CountOf(meters, rung), 1u) << static_cast<int>(rung);
+    EXPECT_DOUBLE_EQ(meters.rungs[static_cast<size_t>(rung)].sum(), 2);
+  }
+  // An Attachment that is gone was proven; a Region that is gone was scrubbed.
+  Region gone = *in(AttachmentState::kEjecting);
+  gone.state = RegionState::kScrubbing;
+  gone.state_since = kMetricsNow - absl::Seconds(3);
+  meters.CountRungs(gone, nullptr, kMetricsNow);
+  EXPECT_EQ(CountOf(meters, Rung::kProve), 2u);
+  EXPECT_EQ(CountOf(meters, Rung::kScrub), 1u);
+  // Bound again in another life: no rung of the way.
+  step(AttachmentState::kOnline, AttachmentState::kWanted);
+  step(AttachmentState::kOnline, AttachmentState::kBound);
+  EXPECT_EQ(CountOf(meters, Rung::kBind), 1u);
+}
+
+TEST(MetersTest, AFailureIsCountedByItsReason) {
+  Meters meters;
+  meters.CountFailure(Rung::kBind, Refuse(absl::StatusCode::kUnavailable, "SLOT_TAKEN", "x", "y"));
+  meters.CountFailure(Rung::kBind, absl::UnavailableError("x"));
+  EXPECT_EQ(meters.rung_failures[0].Values(),
+            (std::map<std::string, uint64_t>{{"SLOT_TAKEN", 1}, {"UNAVAILABLE", 1}}));
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

@@ -1,0 +1,43 @@
+#include "host-agent/service/agent_metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "test/rigs/core_rig.h"
+
+namespace cxlpool::agent {
+namespace {
+
+using testing::HasSubstr;
+
+class AgentMetricsTest : public testing::Test {
+ protected:
+  std::string Text() const { return AgentMetrics(*rig.core, std::nullopt); }
+
+  CoreRig rig;
+};
+
+TEST_F(AgentMetricsTest, SaysWhatIsOnlineAndHowItGotThere) {
+  rig.memory.plugged = {{1, 0x51}};
+  rig.Start();
+  EXPECT_THAT(Text(), HasSubstr("cxlpool_agent_session_up 0\n"));
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  ASSERT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+  const std::string up = Text();
+  EXPECT_THAT(up, HasSubstr("cxlpool_agent_session_up 1\n"));
+  EXPECT_THAT(up, HasSubstr("cxlpool_agent_fit 1\n"));
+  EXPECT_THAT(up, HasSubstr("cxlpool_agent_segments{state=\"ONLINE\"} 1\n"));
+  EXPECT_THAT(up, HasSubstr("cxlpool_agent_segments{state=\"ABSENT\"} 0\n"));
+  EXPECT_THAT(up, testing::Not(HasSubstr("cxlpool_agent_online_bytes{mode=\"devdax\"} 0\n")));
+  EXPECT_THAT(up, HasSubstr("cxlpool_agent_step_duration_seconds_count{step=\"PowerOn\"} 1\n"));
+  EXPECT_THAT(up, HasSubstr("cxlpool_agent_step_failures_total{step=\"PowerOn\"} 0\n"));
+  EXPECT_THAT(up, HasSubstr("cxlpool_agent_host_events_total{kind=\"POISON\"} 0\n"));
+
+  rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}));
+  const std::string down = Text();
+  EXPECT_THAT(down, HasSubstr("cxlpool_agent_online_bytes{mode=\"devdax\"} 0\n"));
+  EXPECT_THAT(down, HasSubstr("cxlpool_agent_step_duration_seconds_count{step=\"UnbindDax\"} 1\n"));
+}
+
+}  // namespace
+}  // namespace cxlpool::agent
