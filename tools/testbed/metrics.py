@@ -1,5 +1,6 @@
 """Reads the metrics of a pool's daemons, and has promtool judge them: the text itself, and which alerts they set off."""
 
+import functools
 import json
 import re
 import subprocess
@@ -37,7 +38,7 @@ class Scrape:
     def types(self):
         return dict(re.findall(r'^# TYPE (\w+) (\w+)$', self.text, re.M))
 
-    @property
+    @functools.cached_property
     def series(self):
         """'name{label="value"}' to its value."""
         return {name + (labels or ''): float(value) for name, labels, value in
@@ -95,19 +96,24 @@ def firing(promtool, directory, before, after, at=('12m', '45m'), every='1m'):
     """The alerts that Prometheus would fire at one of these times, if the daemons had said `before` for ten scrapes and from then
     on `after`. Both: job to Scrape. What is an age grows, and what is a moment is as far from now as it was: promtool's time
     begins at 0."""
+    minutes = [int(time[:-1]) * {'m': 1, 'h': 60}[time[-1]] for time in (*at, every)]
+    steps = max(minutes) // minutes[-1]
+    asked_for = set(re.findall(r'\w+', RULES.read_text()))
     series = []
     for job, now in after.items():
         then = before[job]
         where = f'instance="{job}:1", job="{job}"'
-        series.append((f'up{{{where}}}', f'1x9 {int(not now.down)}x300'))
+        series.append((f'up{{{where}}}', f'1x9 {int(not now.down)}x{steps}'))
         for name in sorted({*then.series, *now.series}):
             bare, labels = re.match(r'(\w+)(?:\{(.*)\})?', name).groups()
+            if bare not in asked_for:
+                continue
             moment = bare.endswith(('_timestamp_seconds', '_start_time_seconds'))
             old, new = (f'{value - (scrape.time if moment else 0):f}' if (value := scrape.series.get(name)) is not None else None
                         for scrape in (then, now))
             grows = '+60' if bare.endswith('_oldest_wait_seconds') else '+0'
             series.append((f'{bare}{{{labels + ", " if labels else ""}{where}}}',
-                           (f'{old}+0x9' if old else '_x9') + ' ' + (f'{new}{grows}x300' if new else 'stale')))
+                           (f'{old}+0x9' if old else '_x9') + ' ' + (f'{new}{grows}x{steps}' if new else 'stale')))
     trial = {'rule_files': [str(RULES)], 'evaluation_interval': every, 'tests': [{
         'interval': every,
         'input_series': [{'series': name, 'values': values} for name, values in series],

@@ -1,0 +1,219 @@
+"""Each alert is set off by its own fault and by no other: a real pool has the fault, its daemons are scraped before and after,
+and promtool says which alerts Prometheus would fire. Real processes, no CXL."""
+
+import contextlib
+import os
+import signal
+import unittest
+from datetime import timedelta
+from pathlib import Path
+
+from testbed.certificates import reissue
+from testbed.metrics import MeteredPool, fetch_promtool, firing
+from testbed.pool import CliError
+from testbed.process import wait_until
+from testbed.testing import BUILD, PoolTest, main
+
+WITHIN_S = 20
+
+
+class FaultTest(PoolTest):
+    """A pool whose daemons are scraped before a fault; what a fault has set off is over at the end of each test."""
+    HOSTS = {'host-a': [[1, 2, 3, 4]], 'host-b': [[1, 2], [3, 4]]}
+
+    @classmethod
+    def make_pool(cls, directory):
+        cls.promtool = fetch_promtool()
+        return MeteredPool(BUILD, directory, hosts=cls.HOSTS, devices={'cmm-0': '1GiB', 'cmm-1': '1GiB'}, granule='64MiB')
+
+    def setUp(self):
+        super().setUp()
+        self.before = self.scrape()
+        self.addCleanup(self.pool.release_all)
+
+    def scrape(self):
+        return {'cxlpool-fm': self.pool.scrape(), 'cxlpool-agent': self.pool.scrape('host-a')}
+
+    def fired(self, after=None, **options):
+        return firing(self.promtool, self.directory, self.before, after or self.scrape(), **options)
+
+    def await_sum(self, name, at_least, **labels):
+        wait_until(lambda: self.pool.scrape().sum(name, **labels) >= at_least, WITHIN_S, f'{name} {labels} is {at_least}')
+
+    def assert_over(self):
+        """Whatever was set off ends with its fault."""
+        self.pool.release_all()
+        self.pool.wait_hosts_online()
+        # Hosts may report a moment longer what has ended.
+        wait_until(lambda: not firing(self.promtool, self.directory, now := self.scrape(), now), WITHIN_S, 'no alert fires any more')
+
+    def hold(self, region):
+        holder = self.pool.hosts['host-a'].hold(region)
+        self.addCleanup(holder.communicate)
+        self.addCleanup(holder.kill)
+        return holder
+
+
+class AlertsTest(FaultTest):
+    def test_a_pool_that_works(self):
+        self.pool.allocate('kv', '256MiB', 'host-a')
+        self.pool.cli('region', 'resize', 'kv', '512MiB', '--wait')
+        self.assertEqual(self.fired(), set())
+        self.assert_over()
+
+    def test_the_manager_is_down(self):
+        self.pool.manager.kill()
+        self.assertEqual(self.fired(), {'CxlpoolManagerDown'})
+        self.pool.start_manager()
+        self.assert_over()
+
+    def test_the_pool_is_full(self):
+        self.pool.allocate('kv', '1984MiB', None, '--max-extents', '2')
+        self.assertEqual(self.fired(), {'CxlpoolPoolFull'})
+        self.assert_over()
+
+    def test_what_is_free_is_in_small_pieces(self):
+        for i in range(32):
+            self.pool.allocate(f'r{i:02}', '64MiB')
+        extents = {name: region['extents'][0] for name, region in self.pool.regions().items()}
+        for name, extent in extents.items():
+            if int(extent.get('dpa_bytes', 0)) // (64 << 20) % 2:
+                self.pool.release(name)
+        self.assertEqual(self.fired(), {'CxlpoolPoolFragmented'})
+        self.assert_over()
+
+    def test_a_host_does_not_let_go(self):
+        self.pool.allocate('kv', '64MiB', 'host-a')
+        holder = self.hold('kv')
+        self.pool.release('kv', wait=False)
+        self.await_sum('cxlpool_attachments', 1, state='RELEASE_BLOCKED')
+        self.assertEqual(self.fired(at=('12m', '20m')), set(), 'not before a quarter of an hour')
+        self.assertEqual(self.fired(), {'CxlpoolReleaseBlocked'})
+        holder.kill()
+        self.assert_over()
+
+    def test_an_agent_is_away(self):
+        self.pool.allocate('kv', '64MiB', 'host-a')
+        agent = self.pool.hosts['host-a'].agent
+        agent.kill()
+        self.await_sum('cxlpool_hosts', 1, state='away')
+        self.assertEqual(self.fired({'cxlpool-fm': self.pool.scrape(), 'cxlpool-agent': self.before['cxlpool-agent']}),
+                         {'CxlpoolHostAway'})
+        agent.start()
+        self.assert_over()
+
+    def test_a_host_is_not_proven_to_have_let_go(self):
+        self.pool.allocate('kv', '64MiB', 'host-a')
+        agent = self.pool.hosts['host-a'].agent
+        agent.kill()
+        agent.start({'CXLPOOL_CRASH_AT': 'before-PowerOff'})
+        self.pool.wait_hosts_online()
+        self.pool.release('kv', wait=False)
+        self.await_sum('cxlpool_unbind_unproven', 1)
+        fired = self.fired({'cxlpool-fm': self.pool.scrape(), 'cxlpool-agent': self.before['cxlpool-agent']})
+        # The agent is away, too, and the bytes are its host's yet.
+        self.assertEqual(fired, {'CxlpoolUnbindNotProven', 'CxlpoolHostAway'})
+        agent.kill()
+        agent.start()
+        self.assert_over()
+
+    def test_a_bridge_takes_nothing_new(self):
+        for name in ('low', 'high'):
+            self.pool.allocate(name, '64MiB', 'host-a')
+        self.pool.cli('region', 'detach', 'low', '--host', 'host-a', '--wait')
+        self.await_sum('cxlpool_host_bridge_blocked', 1, host='host-a')
+        self.assertEqual(self.fired(), {'CxlpoolBridgeBlocked'})
+        self.assert_over()
+
+    def test_bytes_are_lost(self):
+        self.pool.allocate('kv', '64MiB', 'host-a', '--device', 'cmm-1')
+        segment = self.pool.attachment('kv', 'host-a')['segments'][0]
+        poison = self.pool.directory / f'fabric/hosts/host-a/slot-{segment["slot"]}/poison'
+        poison.write_text(f'{int(segment["serial"])} 0x10000 256\n')
+        self.addCleanup(lambda: poison.exists() and poison.unlink())
+        self.await_sum('cxlpool_media_errors_total', 1, device='cmm-1', bytes_lost='true')
+        self.await_sum('cxlpool_pool_bytes', 1, state='quarantined')
+        self.assertEqual(self.fired(), {'CxlpoolMediaErrors', 'CxlpoolQuarantined'})
+        self.assertGreaterEqual(self.pool.scrape('host-a').sum('cxlpool_agent_host_events_total'), 1)
+        self.pool.release('kv')
+        bad = wait_until(lambda: [name for name in self.pool.regions() if name.startswith('bad-')], WITHIN_S, 'it is kept')[0]
+        self.before = self.scrape()
+        self.assertEqual(self.fired(), {'CxlpoolQuarantined'}, 'until an operator decides')
+        self.pool.release(bad, '--force', '--reason', 'test', '--yes')
+        self.assert_over()
+
+    def test_a_host_is_unfit(self):
+        fabric = self.pool.directory / 'fabric/hosts/host-b'
+        away = fabric.with_name('not-there')
+        agent = self.pool.hosts['host-b'].agent
+        agent.kill()
+        fabric.rename(away)
+        agent.start()
+        self.addCleanup(lambda: away.exists() and away.rename(fabric))
+        self.await_sum('cxlpool_hosts', 1, state='unfit')
+        self.assertEqual(self.pool.scrape('host-b').sum('cxlpool_agent_fit'), 0)
+        self.assertEqual(self.fired(), {'CxlpoolHostUnfit'})
+        away.rename(fabric)
+        self.assert_over()
+
+    def test_a_certificate_ends_soon(self):
+        reissue(self.pool.pki, 'manager-fm', timedelta(days=-1), timedelta(days=13))
+        self.pool.manager.process.send_signal(signal.SIGHUP)
+        self.addCleanup(self.reload_long_lived)
+        wait_until(lambda: self.fired() == {'CxlpoolCertificateExpires'}, WITHIN_S, 'the new certificate is seen')
+        self.reload_long_lived()
+        wait_until(lambda: self.fired() == set(), WITHIN_S, 'the better one is seen')
+
+    def reload_long_lived(self):
+        reissue(self.pool.pki, 'manager-fm', timedelta(days=-1), timedelta(days=300))
+        self.pool.manager.process.send_signal(signal.SIGHUP)
+
+    def test_nobody_takes_a_backup(self):
+        self.pool.restart_manager()  # It knows of no backup.
+        self.pool.wait_hosts_online()
+        self.assertEqual(self.fired(at=('23h',), every='10m'), set())
+        self.assertEqual(self.fired(at=('26h',), every='10m'), {'CxlpoolBackupOld'})
+        backup = self.directory / 'backup.db'
+        self.pool.run_cli('backup', backup)
+        backup.unlink()
+        taken = self.scrape()
+        self.assertEqual(self.fired(taken, at=('23h',), every='10m'), set())
+        self.assertEqual(self.fired(taken, at=('26h',), every='10m'), {'CxlpoolBackupOld'}, 'it is a day old by then')
+
+
+@unittest.skipUnless(os.geteuid() == 0, 'a file system can be mounted by root only')
+class FullStoreTest(FaultTest):
+    """The manager's store on a file system of a few MiB, which only the manager's processes see."""
+    HOSTS = {'host-a': [[1, 2]]}
+
+    @classmethod
+    def make_pool(cls, directory):
+        pool = super().make_pool(directory)
+        write_manager_config = pool.write_manager_config
+
+        def on_a_small_disk():
+            write_manager_config()
+            store = pool.directory / 'store'
+            store.mkdir(exist_ok=True)
+            mount = f'mount -t tmpfs -o size=4m,mode=0700 cxlpool-store {store} && exec "$@"'
+            pool.manager.command = ['unshare', '--mount', 'sh', '-c', mount, 'sh', *pool.manager.command]
+        pool.write_manager_config = on_a_small_disk
+        return pool
+
+    def test_the_store_is_full(self):
+        store = Path(f'/proc/{self.pool.manager.process.pid}/root{self.pool.directory}/store')
+        filler = store / 'filler'
+        with contextlib.suppress(OSError), filler.open('wb', buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        with self.assertRaisesRegex(CliError, 'STORE_FULL'):
+            for i in range(1000):
+                self.pool.cli('tenant', 'set', f't{i}', '--fail-fast')
+        self.assertEqual(self.fired(), {'CxlpoolStoreFailing'})
+        filler.unlink()
+        self.pool.cli('tenant', 'set', 'more')
+        self.assert_over()
+
+
+if __name__ == '__main__':
+    main()
