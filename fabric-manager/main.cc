@@ -17,6 +17,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "fabric-manager/adapters/store_memory/memory_store.h"
@@ -209,12 +210,19 @@ class Manager {
   absl::Status ServeMetrics() {
     auto listener = metrics::ServeMetrics(
         config_.metrics, tls_, [this] { return Metrics(); },
-        [this](const CertificateFacts& facts) {
-          return CheckRevoked(*views_.GetRevocations(), facts.uris[0], facts.serial).ok();
-        });
+        [this](const CertificateFacts& facts) { return MayReadMetrics(facts); });
     if (!listener.ok()) return listener.status();
     metrics_ = *std::move(listener);
     return absl::OkStatus();
+  }
+  // Whether an operator's certificate may: any role will do, as for the calls that look at the
+  // whole pool. On the listener's thread.
+  bool MayReadMetrics(const CertificateFacts& facts) const {
+    const std::string& identity = facts.uris[0];
+    const auto rules = views_.GetAccessRules();
+    if (!CheckRevoked(rules->revocations, identity, facts.serial).ok()) return false;
+    return absl::c_linear_search(config_.admins, identity) ||
+           RoleOf(rules->bindings, identity, true, clock_.Now()).has_value();
   }
   // On the listener's thread.
   std::string Metrics() {

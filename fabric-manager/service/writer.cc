@@ -114,10 +114,6 @@ bool IsLaidDown(const Item& item) {
   return std::holds_alternative<TopologyEntry>(item) || std::holds_alternative<Device>(item);
 }
 
-bool IsAccessRule(const Item& item) {
-  return std::holds_alternative<Revocation>(item) || std::holds_alternative<RoleBinding>(item);
-}
-
 }  // namespace
 
 Proposal Proposal::Of(Item item, RegionPtr region) {
@@ -555,13 +551,17 @@ void Writer::PublishView() {
   const std::set<std::string> stale_hosts = std::exchange(stale_hosts_, {});
   std::vector<absl::string_view> hosts(stale_hosts.begin(), stale_hosts.end());
   hosts.reserve(hosts.size() + changes_.size());
+  // Of both sides of a change: what is new replaces Erased, and what is taken back leaves it.
+  const auto note = [this](const Item& item) {
+    stale_infos_ |= IsInfo(item);
+    stale_laid_down_ |= IsLaidDown(item);
+    if (std::holds_alternative<Revocation>(item)) access_rules_ = nullptr;
+    if (std::holds_alternative<RoleBinding>(item)) access_rules_ = nullptr;
+  };
   for (size_t i = 0; i < changes_.size(); ++i) {
     for (const Item& item : inverses_[i]) {
       AddHosts(item, hosts);
-      stale_infos_ |= IsInfo(item);
-      stale_laid_down_ |= IsLaidDown(item);
-      // What is new replaces Erased; what is taken back, the record.
-      if (IsAccessRule(item)) access_rules_ = nullptr;
+      note(item);
       const auto* before = std::get_if<RegionPtr>(&item);
       const Region* now = before == nullptr ? nullptr : NowOf(**before, changes_[i]);
       stale_numbers_ |=
@@ -578,9 +578,7 @@ void Writer::PublishView() {
       } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
         if (!CXLPOOL_MUTANT("no-word-of-the-gone")) publication.ends.push_back(EndOf(*tombstone));
       } else {
-        stale_infos_ |= IsInfo(item);
-        stale_laid_down_ |= IsLaidDown(item);
-        if (IsAccessRule(item)) access_rules_ = nullptr;
+        note(item);
       }
     }
   }

@@ -7,9 +7,9 @@ import re
 import shlex
 from pathlib import Path
 
-from testbed.emulated import EmulatedHost, EmulatedPool
+from testbed.emulated import EmulatedHost, EmulatedPool, SharedPool
 from testbed.pool import CliError
-from testbed.process import wait_until
+from testbed.process import TestbedError, wait_until
 from testbed.testing import BUILD, PoolTest, main, skip_program
 
 WITHIN_S = 20
@@ -23,7 +23,10 @@ class ExplainTest(PoolTest):
 
     def setUp(self):
         super().setUp()
-        wait_until(lambda: self.findings('') == {}, WITHIN_S, 'nothing is wrong')
+        try:
+            wait_until(lambda: self.findings('') == {}, WITHIN_S, 'nothing is wrong')
+        except TestbedError:
+            self.fail(self.pool.run_cli('doctor'))  # What the last test left.
 
     def tearDown(self):
         super().tearDown()
@@ -130,6 +133,59 @@ class ExplainTest(PoolTest):
         self.run_said(finding['commands'][0])
         self.wait_ended('device/cmm-9', 'DEVICE_FAILED')
 
+    def test_a_host_that_the_fabric_cannot_be_asked_about(self):
+        self.pool.allocate('kv', '64MiB', 'host-a')
+        slot = self.pool.attachment('kv', 'host-a')['segments'][0]['slot']
+        side = self.pool.directory / f'fabric/hosts/host-a/slot-{slot}/fabric.textproto'
+        sound = side.read_bytes()
+        side.write_text('nonsense')
+        self.addCleanup(lambda: side.exists() and side.read_text() == 'nonsense' and side.write_bytes(sound))
+        finding = self.wait_said('host/host-a', 'FABRIC_AWAY')
+        self.assertIn(f'slot-{slot}', finding['text'])
+        self.assertIn(f'slot-{slot}', self.run_said(finding['commands'][0]))
+        self.pool.release('kv', wait=False)
+        self.wait_said('region/kv', 'FABRIC_AWAY')
+        side.write_bytes(sound)
+        self.wait_ended('host/host-a', 'FABRIC_AWAY')
+        self.wait_ended('region/kv', 'FABRIC_AWAY')
+
+    def test_a_host_that_can_take_no_memory(self):
+        host = self.pool.hosts['host-b']
+        text = host.config.read_text()
+        root = f'root = "{self.pool.directory}/fabric"'
+        self.assertIn(root, text)
+
+        def restart_with(config):
+            host.config.write_text(config)
+            host.agent.kill()
+            host.agent.start()
+        self.addCleanup(self.pool.wait_hosts_online)
+        self.addCleanup(restart_with, text)
+        restart_with(text.replace(root, f'root = "{self.pool.directory}/nowhere"'))
+        finding = self.wait_said('host/host-b', 'UNFIT')
+        self.assertIn('nowhere', finding['text'])
+        self.assertEqual(finding['commands'], ['on host-b: cxlpool-agent check'])
+        check = host.run(['cxlpool-agent', 'check', '--config', host.config])
+        self.assertNotEqual(check.status, 0)
+        self.assertIn('nowhere', check.out + check.err)
+        restart_with(text)
+        self.wait_ended('host/host-b', 'UNFIT')
+
+    def test_a_pool_without_a_device(self):
+        def remove(device):
+            self.pool.cli('device', 'drain', device)
+            self.pool.cli('device', 'remove', device, '--yes')
+        for device in self.pool.devices:
+            self.addCleanup(self.pool.cli, 'device', 'add', device)
+            remove(device)
+        finding = wait_until(lambda: self.findings('').get(('', 'NO_DEVICE')), WITHIN_S, 'there is no device')
+        self.assertEqual(finding['urgency'], 'WRONG')
+        self.run_said(finding['commands'][0], DEVICE='cmm-8', SIZE='1GiB')
+        wait_until(lambda: ('', 'NO_DEVICE') not in self.findings(''), WITHIN_S, 'there is one')
+        for device in self.pool.devices:
+            self.pool.cli('device', 'add', device)
+        remove('cmm-8')
+
     def test_a_full_pool_and_a_full_tenant(self):
         self.pool.cli('tenant', 'set', 'ml', '--quota', '64MiB')
         self.pool.allocate('kv', '64MiB', None, '--tenant', 'ml', wait=False)
@@ -188,6 +244,50 @@ class ExplainTest(PoolTest):
                              ('region/N', 'BAD_NAME'), ('kv', 'USAGE'), ('tenant/ml', 'USAGE')):
             with self.assertRaisesRegex(CliError, reason):
                 self.pool.cli('explain', what)
+
+
+class SharedDevicesTest(PoolTest):
+    @classmethod
+    def make_pool(cls, directory):
+        return SharedPool(BUILD, directory)
+
+    def restart(self, *hosts):
+        for name in hosts:
+            self.pool.hosts[name].agent.kill()
+        for name in hosts:
+            self.pool.hosts[name].agent.start()
+
+    def test_a_device_that_one_host_does_not_reach(self):
+        config = self.pool.hosts['host-b'].config
+        text = config.read_text()
+        self.addCleanup(self.restart, 'host-b')
+        self.addCleanup(config.write_text, text)
+        config.write_text(text.replace(f"'{self.pool.files['cmm-1']}'", f"'{self.directory}/devices/none'"))
+        (self.directory / 'devices/none').touch()
+        os.truncate(self.directory / 'devices/none', 1 << 30)
+        self.restart('host-b')
+        finding = self.wait_said('host/host-b', 'DEVICE_NOT_REACHED')
+        self.assertEqual(finding['waits_for'], ['devices/cmm-1'])
+        self.assertIn('host-b', self.run_said(finding['commands'][0]))
+        config.write_text(text)
+        self.restart('host-b')
+        self.wait_ended('host/host-b', 'DEVICE_NOT_REACHED')
+
+    def test_a_scrub_that_waits_for_its_device(self):
+        self.pool.allocate('kv', '512MiB', None, '--device', 'cmm-1', wait=False)
+        for host in self.pool.hosts.values():
+            host.agent.kill()
+        self.addCleanup(self.pool.wait_hosts_online)
+        self.addCleanup(lambda: [host.agent.start() for host in self.pool.hosts.values() if not host.agent.running])
+        self.wait_said('device/cmm-1', 'DEVICE_UNREACHABLE', 60)
+        self.pool.release('kv', wait=False)
+        finding = self.wait_said('region/kv', 'SCRUB_WAITS')
+        self.assertEqual(finding['waits_for'], ['devices/cmm-1'])
+        self.assertIn('DEVICE_UNREACHABLE', self.run_said(finding['commands'][0]))
+        for host in self.pool.hosts.values():
+            host.agent.start()
+        self.wait_ended('region/kv', 'SCRUB_WAITS', 60)
+        self.wait_ended('device/cmm-1', 'DEVICE_UNREACHABLE', 60)
 
 
 class RefusedAgentTest(PoolTest):

@@ -170,6 +170,17 @@ class MetricsByTlsTest(PoolTest):
             with self.assertRaises(OSError):
                 self.pool.scrape(name, self.identity(None))
 
+    def test_where_roles_are_bound_one_is_needed(self):
+        self.pool.run_cli('pki', 'issue', 'operator', 'board', '--dir', self.pool.pki)
+        self.pool.scrape('manager', self.identity('operator-board'))
+        self.pool.cli('access', 'grant', 'admin', '--role', 'admin', '--reason', 'test')
+        with self.assertRaises(urllib.error.HTTPError):
+            self.pool.scrape('manager', self.identity('operator-board'))
+        self.pool.cli('access', 'grant', 'board', '--role', 'viewer', '--reason', 'test')
+        self.pool.scrape('manager', self.identity('operator-board'))
+        for name in ('board', 'admin'):
+            self.pool.cli('access', 'revoke', name)
+
     def test_who_is_revoked_reads_no_more(self):
         self.pool.run_cli('pki', 'issue', 'operator', 'prometheus', '--dir', self.pool.pki)
         self.pool.scrape('manager', self.identity('operator-prometheus'))

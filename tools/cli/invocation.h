@@ -205,8 +205,8 @@ using PoolCommand =
                  FenceHost, ListDevices, ShowDevice, DiscoverDevices, AddDevice, DrainDevice,
                  RemoveDevice, FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant,
                  RevokeCertificate, RestoreCertificate, ListRevocations, ListAccess, GrantAccess,
-                 RevokeAccess, ShowSelf, ShowCapacity, Explain, ShowTopology, ShowTop,
-                 ShowReport, ApplyTopology, Backup>;
+                 RevokeAccess, ShowSelf, ShowCapacity, Explain, ShowTopology, ShowTop, ShowReport,
+                 ApplyTopology, Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
 enum class OutputFormat { kTable, kJson, kYaml, kName };
