@@ -161,7 +161,7 @@ std::string WhyStranded(const v1::Device& device, const v1::ListHostsResponse& h
 Section Stranded(const PoolFacts& facts) {
   Section section{
       .key = "stranded",
-      .title = "STRANDED: held by nobody, and not to be given out",
+      .title = "STRANDED: nobody has it, and nobody can be given it",
       .nobody = "nothing",
       .fields = {{"where", "WHERE"}, {"bytes", "BYTES", Align::kRight}, {"why", "WHY"}}};
   std::vector<std::pair<uint64_t, std::vector<Cell>>> rows;
@@ -172,7 +172,9 @@ Section Stranded(const PoolFacts& facts) {
   for (const v1::Device& device : facts.devices.devices()) {
     const std::string where = absl::StrCat("device ", ShortName(device.name()));
     if (device.state() == v1::Device::FAILED) {
-      add(where, device.capacity_bytes(), WhyStranded(device, facts.hosts));
+      add(where,
+          device.capacity_bytes() - std::min(device.allocated_bytes(), device.capacity_bytes()),
+          WhyStranded(device, facts.hosts));
       continue;
     }
     add(where, device.quarantined_bytes(), "quarantined (`cxlpool doctor`)");

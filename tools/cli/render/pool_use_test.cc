@@ -56,7 +56,7 @@ TEST(PoolUseTest, Report) {
 
 TEST(PoolUseTest, AnEmptyPoolHasNothingToReport) {
   const std::string text = SectionsText(ReportSections({}, Now()), 0, 0);
-  EXPECT_THAT(text, HasSubstr("and not to be given out\nnothing\n"));
+  EXPECT_THAT(text, HasSubstr("and nobody can be given it\nnothing\n"));
   EXPECT_THAT(text, Not(HasSubstr("OLDEST")));
   EXPECT_EQ(SectionsJson(TopSections({})), "{\"devices\": [], \"hosts\": [], \"tenants\": []}\n");
   EXPECT_THAT(SectionsText(TopSections({}), 0, 80), HasSubstr("The pool has no device."));
