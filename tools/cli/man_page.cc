@@ -70,6 +70,7 @@ std::string Synopsis(const CLI::App& app, const std::string& path) {
 // "Needs --mode." or "Not with --batch."
 std::string Others(const char* how, const std::set<CLI::Option*>& others) {
   std::vector<std::string> names;
+  names.reserve(others.size());
   for (const CLI::Option* other : others) names.push_back(other->get_name());
   std::sort(names.begin(), names.end());  // The set is in order of addresses.
   if (names.empty()) return "";

@@ -28,7 +28,7 @@ bool IsContextName(const std::string& name) {
 // A key with an empty text is an error, and not the same as a key that is left out.
 ConnectionSettings ReadTable(TomlReader& toml, const std::string& path) {
   const auto string = [&](const char* key) {
-    const std::string value = toml.String(key, "");
+    std::string value = toml.String(key, "");
     if (value.empty() && toml.Has(key)) toml.Fail(key, "is empty", "fill it or take it away");
     return value;
   };

@@ -80,7 +80,7 @@ absl::Status ExecuteAndWatch(const PoolCommand& command, Connection& connection,
   }
   Repainter repainter(printer, absl::StrCat("every ", absl::FormatDuration(kPollInterval)));
   while (true) {
-    const absl::Status status =
+    absl::Status status =
         repainter.Paint([&](Printer& page) { return Execute(command, connection, page); });
     if (!status.ok()) return status;
     connection.pacer().Sleep(kPollInterval);

@@ -427,7 +427,7 @@ TEST(YamlTest, ReadsBackAsTheJsonDoes) {
   std::ofstream(directory + "/a.yaml") << *yaml;
   const std::string script = absl::StrCat(
       "cd ", directory,
-      " && python3 -c 'import json, yaml; a = json.load(open(\"a.json\")); "
+      " && /usr/bin/python3 -c 'import json, yaml; a = json.load(open(\"a.json\")); "
       "b = yaml.safe_load(open(\"a.yaml\")); "
       "assert a == b, [x for x in zip(a[\"list\"], b[\"list\"]) if x[0] != x[1]][:3]'");
   EXPECT_EQ(system(script.c_str()), 0);

@@ -60,10 +60,6 @@ bool MayStandBare(absl::string_view text) {
 // What was read, in the style in which it is written.
 void Restyle(yaml_event_t& event) {
   switch (event.type) {
-    case YAML_DOCUMENT_START_EVENT:
-    case YAML_DOCUMENT_END_EVENT:
-      event.data.document_start.implicit = 1;
-      break;
     case YAML_MAPPING_START_EVENT:
       event.data.mapping_start.style = YAML_BLOCK_MAPPING_STYLE;
       break;
