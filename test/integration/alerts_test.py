@@ -4,6 +4,7 @@ and promtool says which alerts Prometheus would fire. Real processes, no CXL."""
 import contextlib
 import os
 import signal
+import subprocess
 import unittest
 from datetime import timedelta
 from pathlib import Path
@@ -179,6 +180,36 @@ class AlertsTest(FaultTest):
         taken = self.scrape()
         self.assertEqual(self.fired(taken, at=('23h',), every='10m'), set())
         self.assertEqual(self.fired(taken, at=('26h',), every='10m'), {'CxlpoolBackupOld'}, 'it is a day old by then')
+
+
+class SlowDiskTest(FaultTest):
+    """The manager's disk takes 150 ms for each sync."""
+    HOSTS = {'host-a': [[1, 2]]}
+    SLOW = """
+#include <dlfcn.h>
+#include <unistd.h>
+static int Late(const char* name, int fd) { usleep(150000); return ((int (*)(int))dlsym(RTLD_NEXT, name))(fd); }
+int fsync(int fd) { return Late("fsync", fd); }
+int fdatasync(int fd) { return Late("fdatasync", fd); }
+"""
+
+    def test_commits_are_slow(self):
+        source, library = self.directory / 'slow.c', self.directory / 'slow.so'
+        source.write_text(self.SLOW)
+        subprocess.run(['gcc', '-shared', '-fPIC', '-D_GNU_SOURCE', source, '-o', library], check=True)
+        self.pool.restart_manager({'LD_PRELOAD': str(library), 'ASAN_OPTIONS': 'verify_asan_link_order=0'})
+        self.pool.wait_hosts_online()
+        self.before = self.scrape()
+        for i in range(5):
+            self.pool.cli('tenant', 'set', f't{i}', '--quota', '1GiB')
+        slow = self.scrape()
+        self.assertEqual(self.fired(slow, goes_on=True), {'CxlpoolCommitSlow'})
+        self.pool.restart_manager()
+        self.pool.wait_hosts_online()
+        self.before = self.scrape()
+        for i in range(5):
+            self.pool.cli('tenant', 'set', f't{i}', '--quota', 'none')
+        self.assertEqual(self.fired(goes_on=True), set())
 
 
 @unittest.skipUnless(os.geteuid() == 0, 'a file system can be mounted by root only')

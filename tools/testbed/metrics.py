@@ -92,10 +92,10 @@ def alerts():
     return re.findall(r'- alert: (\w+)', RULES.read_text())
 
 
-def firing(promtool, directory, before, after, at=('12m', '45m'), every='1m'):
+def firing(promtool, directory, before, after, at=('12m', '45m'), every='1m', goes_on=False):
     """The alerts that Prometheus would fire at one of these times, if the daemons had said `before` for ten scrapes and from then
     on `after`. Both: job to Scrape. What is an age grows, and what is a moment is as far from now as it was: promtool's time
-    begins at 0."""
+    begins at 0. With `goes_on` counters grow with each scrape by what they grew between the two."""
     minutes = [int(time[:-1]) * {'m': 1, 'h': 60}[time[-1]] for time in (*at, every)]
     steps = max(minutes) // minutes[-1]
     asked_for = set(re.findall(r'\w+', RULES.read_text()))
@@ -112,6 +112,9 @@ def firing(promtool, directory, before, after, at=('12m', '45m'), every='1m'):
             old, new = (f'{value - (scrape.time if moment else 0):f}' if (value := scrape.series.get(name)) is not None else None
                         for scrape in (then, now))
             grows = '+60' if bare.endswith('_oldest_wait_seconds') else '+0'
+            counted = now.types.get(re.sub('_(bucket|sum|count)$', '', bare)) in ('histogram', 'counter')
+            if goes_on and counted and old and new:
+                grows = f'+{float(new) - float(old):f}'
             series.append((f'{bare}{{{labels + ", " if labels else ""}{where}}}',
                            (f'{old}+0x9' if old else '_x9') + ' ' + (f'{new}{grows}x{steps}' if new else 'stale')))
     trial = {'rule_files': [str(RULES)], 'evaluation_interval': every, 'tests': [{
