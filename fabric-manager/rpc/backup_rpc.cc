@@ -194,6 +194,7 @@ class BackupStream : public OneRequestCall, public std::enable_shared_from_this<
     finished_ = true;
     if (!copying_) LetGo();  // Before the client hears of the end, and asks again.
     GiveBackPlace();
+    CountEnd(status);
     Finish(ToWire(status, *context()));
   }
 

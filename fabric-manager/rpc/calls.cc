@@ -107,19 +107,24 @@ void OneRequestCall::OnReadDone(bool ok) {
   if (!calls_->Unlink(this)) return;
   if (!ok) {
     GiveBackPlace();
-    Finish(
-        ToWire(Refuse(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
-                      "the call ended without a request", "use a client of the manager's version"),
-               *context()));
+    const absl::Status ended =
+        Refuse(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+               "the call ended without a request", "use a client of the manager's version");
+    CountEnd(ended);
+    Finish(ToWire(ended, *context()));
     return;
   }
   OnRequest(request_);
 }
 
+void OneRequestCall::CountEnd(const absl::Status& status) const {
+  if (admitted_.meter != nullptr) calls_->Count(admitted_.meter, status);
+}
+
 void OneRequestCall::NoteAnswer(const google::protobuf::Message& request,
                                 const absl::Status& status) const {
+  CountEnd(status);
   if (admitted_.meter != nullptr) {
-    calls_->Count(admitted_.meter, status);
     admitted_.meter->duration.Observe(calls_->clock_.Elapsed() - since_);
   }
   if (calls_->hooks_.answered == nullptr) return;
@@ -151,7 +156,10 @@ void Calls::Add(const std::string& path, Admission::Kind kind, Start start) {
 void Calls::Count(MethodMeter* meter, const absl::Status& status) {
   const auto code = static_cast<size_t>(status.raw_code());
   meter->answered[std::min(code, MethodMeter::kCodes - 1)].Add();
-  if (!status.ok()) hooks_.meters->refusals.Add(ReasonOrCode(status));
+  // A client that went away was refused nothing.
+  if (!status.ok() && !absl::IsCancelled(status)) {
+    hooks_.meters->refusals.Add(ReasonOrCode(status));
+  }
 }
 
 grpc::ServerGenericBidiReactor* Calls::CreateReactor(grpc::GenericCallbackServerContext* context) {
@@ -258,11 +266,12 @@ void Calls::EndLate() {
       UnlinkLocked(late);
     }
     late->GiveBackPlace();
-    late->Finish(ToWire(
+    const absl::Status too_late =
         Refuse(absl::StatusCode::kDeadlineExceeded, "REQUEST_TIMEOUT",
                absl::StrCat("the request did not come within ", absl::FormatDuration(kRequestTime)),
-               "call again"),
-        *late->context()));
+               "call again");
+    late->CountEnd(too_late);
+    late->Finish(ToWire(too_late, *late->context()));
   }
   timer_->PostAfter(kTick, [this] { EndLate(); });
 }

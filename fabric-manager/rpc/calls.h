@@ -80,7 +80,9 @@ class OneRequestCall : public grpc::ServerGenericBidiReactor {
   const Caller& caller() const { return admitted_.caller; }
   // Before the call is finished: its caller may make the next as soon as the answer is there.
   void GiveBackPlace() { admitted_.place.GiveBack(); }
-  // Counts how the call ended, and calls Calls::Hooks::answered. Before it is finished.
+  // Counts how the call ended: for those that NoteAnswer is not called for. Before it is finished.
+  void CountEnd(const absl::Status& status) const;
+  // Counts how the call ended and how long it took, and calls Calls::Hooks::answered. Likewise.
   void NoteAnswer(const google::protobuf::Message& request, const absl::Status& status) const;
 
  private:

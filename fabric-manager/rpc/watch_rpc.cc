@@ -290,6 +290,7 @@ class Watch : public OneRequestCall {
 
   void FinishLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     finished_ = true;
+    CountEnd(status);
     Finish(ToWire(status, *context()));
   }
 

@@ -271,8 +271,9 @@ void AddSessions(MetricsText& out, const Meters& meters) {
 }
 
 void AddCalls(MetricsText& out, const Meters& meters, const ManagerFacts& facts) {
-  out.Counter("cxlpool_rpc_requests_total",
-              "Calls that were answered, and those of every kind that were refused unread.");
+  out.Counter(
+      "cxlpool_rpc_requests_total",
+      "Calls that have ended, watches and backups too; of sessions those that were refused.");
   for (const auto& [method, meter] : meters.methods) {
     for (size_t code = 0; code < MethodMeter::kCodes; ++code) {
       const uint64_t count = meter->answered[code].value();

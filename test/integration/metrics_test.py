@@ -121,6 +121,7 @@ class MetricsTest(PoolTest):
         self.assertEqual(self.pool.scrape().sum('cxlpool_backup_last_success_timestamp_seconds'), 0)
         self.pool.run_cli('backup', self.directory / 'backup.db')
         scrape = self.pool.scrape()
+        self.assertEqual(scrape.sum('cxlpool_rpc_requests_total', method='Backup', code='OK'), 1)
         self.assertLess(abs(scrape.sum('cxlpool_backup_last_success_timestamp_seconds') - scrape.time), 60)
 
     def test_rules_and_board_ask_for_what_is_there(self):
