@@ -19,8 +19,9 @@ TEST(TomlReaderTest, ReadsTypedValues) {
   EXPECT_EQ(toml->Duration("wait"), absl::Milliseconds(250));
   EXPECT_EQ(toml->Numbers("slots"), (std::vector<uint64_t>{1, 2}));
   EXPECT_EQ(toml->Number("left-out", 7), 7u);
-  EXPECT_EQ(toml->Table("inner").Keys(), std::vector<std::string>{"on"});
-  EXPECT_TRUE(toml->Table("inner").Bool("on"));
+  TomlReader inner = toml->Table("inner");
+  EXPECT_EQ(inner.Keys(), std::vector<std::string>{"on"});
+  EXPECT_TRUE(inner.Bool("on"));
   auto devices = toml->Tables("device");
   ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(devices[0].String("id"), "x");

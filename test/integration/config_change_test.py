@@ -13,6 +13,7 @@ import re
 import subprocess
 
 from testbed.emulated import EmulatedPool
+from testbed.pool import free_port
 from testbed.process import TestbedError, wait_until
 from testbed.testing import BUILD, REPOSITORY, PoolTest, main, of_today
 
@@ -129,6 +130,7 @@ class ConfigChangeTest(PoolTest):
             'link': [{'from': 'host-a', 'to': 'sw0', 'slots': [1, 2, 3, 4], **link}, {'from': 'host-b', 'to': 'sw0'},
                      {'from': 'sw0', 'to': 'cmm-0'}, {'from': 'sw0', 'to': 'cmm-1'}],
             'access': {'admins': ['cxlpool://operator/breakglass']},
+            'metrics': {'listen': f'127.0.0.1:{free_port()}'},
             'placement': {'default': 'pack'},
             'sessions': {'heartbeat': '500ms', 'lease': '5s'},
             'reconciler': {'attach_timeout': '20s', 'discover_period': '500ms'},
@@ -146,6 +148,7 @@ class ConfigChangeTest(PoolTest):
             'manager': {'address': f'127.0.0.1:{pool.port}'},
             'tls': {'ca': f'{pool.pki}/ca.pem', 'cert': f'{pool.pki}/host-host-a.pem',
                     'key': f'{pool.pki}/host-host-a.key', 'server_name': 'fm.cxlpool'},
+            'metrics': {'listen': f'127.0.0.1:{free_port()}'},
             'applications': {'socket': str(host.socket), 'tenant': 'default', 'allowed_uids': [1000],
                              'may_open': 'own', 'may_release': 'own',
                              'max_connections': 64, 'max_connections_per_uid': 8,
@@ -288,6 +291,7 @@ class ConfigChangeTest(PoolTest):
             'tls.ca': lambda v: [f'{pool.pki}/host-host-a.pem'], 'tls.cert': lambda v: [f'{pool.pki}/operator-other.pem'],
             'tls.key': lambda v: [f'{pool.pki}/operator-other.key'],
             'access.admins': lambda v: [['cxlpool://operator/other'], ['cxlpool://host/host-a'], []],
+            'metrics.listen': lambda v: [f'127.0.0.1:{free_port()}', f'127.0.0.1:{pool.port}', '[::]:1'],
             'store.kind': lambda v: ['memory'], 'store.path': lambda v: [f'{directory}/store/other.db'],
             'fabric.driver': lambda v: ['qemu'], 'fabric.root': lambda v: [f'{directory}/elsewhere'],
             'fabric.fence_program': lambda v: ['/bin/false', '/nonexistent'], 'fabric.fence_timeout': lambda v: ['7s'],
@@ -339,6 +343,7 @@ class ConfigChangeTest(PoolTest):
             'observe_interval': lambda v: ['2s'], 'manager.address': lambda v: ['127.0.0.1:1'],
             'tls.ca': lambda v: [f'{pool.pki}/host-host-a.pem'], 'tls.cert': lambda v: [f'{pool.pki}/host-host-c.pem'],
             'tls.key': lambda v: [f'{pool.pki}/host-host-c.key'],
+            'metrics.listen': lambda v: [f'127.0.0.1:{free_port()}', f'127.0.0.1:{pool.port}'],
             'applications.socket': lambda v: [f'{directory}/other.sock'],
             'applications.allowed_uids': lambda v: [[5]], 'applications.user.uids': lambda v: [[5]],
             'applications.user.gids': lambda v: [[5]], 'applications.user.max_bytes': lambda v: ['1MiB'],

@@ -59,7 +59,8 @@ TEST(CommandLineTest, AGrantBecomesItsRequest) {
   EXPECT_EQ(grant.term->seconds(), 3600);
   const auto revoke = Pool<RevokeAccess>({"access", "revoke", "spiffe://site/ci"});
   EXPECT_EQ(revoke.request.identity(), "spiffe://site/ci");
-  EXPECT_EQ(ReasonFor({"access", "grant", "alice", "--role", "king", "--reason", "x"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"access", "grant", "alice", "--role", "king", "--reason", "x"}),
+            "BAD_VALUE");
   EXPECT_EQ(ReasonFor({"access", "grant", "alice", "--role", "admin"}), "USAGE");
 }
 
