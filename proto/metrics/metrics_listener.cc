@@ -1,16 +1,20 @@
-// The only source that knows Boost: its headers take half a minute to compile.
+// The only source that knows Boost: its headers take 20 s to compile.
 #include "proto/metrics/metrics_listener.h"
 
 #include <pthread.h>
 
+#include <array>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
+#include <memory>
 #include <optional>
+#include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
