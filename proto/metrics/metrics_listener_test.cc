@@ -82,6 +82,7 @@ class MetricsListenerTest : public testing::Test {
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
   }
+  void TearDown() override { listener_.reset(); }  // Its thread asks for what a test has.
   int port() const { return listener_->port(); }
 
   MetricsListener::Options options_;
