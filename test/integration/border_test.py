@@ -52,6 +52,7 @@ class BorderTest(PoolTest):
     def test_what_is_not_a_hosts_is_not_there_for_it(self):
         made = self.as_host('host-a', 'region', 'allocate', 'kv', '--size', '256MiB', '--host', 'host-a', '--ttl', '1h')
         self.assertEqual(made.status, 0, made.err)
+        wait_until(lambda: self.pool.regions()['kv']['state'] == 'ALLOCATED', 30, 'it is made')
         before = self.pool.regions()['kv']
         for there, missing in (('kv', 'zz'), (before['tag'], NO_TAG)):
             for call in (('show', '{}'), ('release', '{}', '--detach-all', '--yes'), ('renew', '{}', '--ttl', '10s')):
