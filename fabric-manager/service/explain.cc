@@ -5,9 +5,12 @@
 #include <map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "fabric-manager/service/scrubs.h"
 #include "proto/support/byte_size.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
@@ -223,7 +226,8 @@ void ExplainQuarantine(const Region& region, Findings& out) {
   finding.commands.push_back(ForceRelease(region.id));
 }
 
-// A scrub goes on by itself, unless one of the devices cannot be reached.
+// A scrub goes on by itself, unless one of the devices cannot be reached, or somebody can still
+// write there, or it fails: then it is tried again and again, and a person has to look.
 void ExplainScrub(const PoolView& view, const Region& region, Findings& out) {
   for (const Extent& extent : region.extents) {
     const DeviceView* device = FindDevice(view, extent.device);
@@ -237,7 +241,19 @@ void ExplainScrub(const PoolView& view, const Region& region, Findings& out) {
     finding.waits_for = {DeviceName(device->device.id)};
     return;
   }
-  out.Say(Urgency::kWaits, "SCRUBBING", "its bytes are being cleared").since = region.state_since;
+  absl::string_view why = region.state_reason;
+  if (!absl::ConsumePrefix(&why, kScrubWaits)) {
+    out.Say(Urgency::kWaits, "SCRUBBING", "its bytes are being cleared").since = region.state_since;
+    return;
+  }
+  Finding& finding = out.Say(Urgency::kWrong, "SCRUB_WAITS", std::string(why));
+  finding.since = region.state_since;
+  for (const Extent& extent : region.extents) {
+    const std::string device = DeviceName(extent.device);
+    if (absl::c_linear_search(finding.waits_for, device)) continue;
+    finding.waits_for.push_back(device);
+    finding.commands.push_back(absl::StrCat("cxlpool device show ", extent.device.str()));
+  }
 }
 
 // The bytes that a Region has lost do not come back. Releasing it takes the bad extents out of use

@@ -16,6 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
@@ -230,6 +231,19 @@ TEST(ExplainTest, AScrubWaitsForItsDevice) {
   const Finding finding = Only(pool.OfRegion(), "SCRUB_WAITS");
   EXPECT_THAT(finding.waits_for, ElementsAre("devices/cmm-0"));
   EXPECT_THAT(Only(pool.OfDevice(), "DEVICE_UNREACHABLE").text, HasSubstr("no such file"));
+}
+
+TEST(ExplainTest, AScrubThatFailsIsForAPerson) {
+  SoundPool pool;
+  pool.region.attachments.clear();
+  pool.region.state = RegionState::kScrubbing;
+  pool.region.state_reason =
+      "WAITS: its bytes cannot be cleared, which is tried again and again: no";
+  const Finding finding = Only(pool.OfRegion(), "SCRUB_WAITS");
+  EXPECT_EQ(finding.urgency, Urgency::kWrong);
+  EXPECT_THAT(finding.text, StartsWith("its bytes cannot be cleared"));
+  EXPECT_THAT(finding.waits_for, ElementsAre("devices/cmm-0"));
+  EXPECT_THAT(finding.commands, ElementsAre("cxlpool device show cmm-0"));
 }
 
 TEST(ExplainTest, LostBytesSayWhatToDoWithRegionAndDevice) {

@@ -14,8 +14,6 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr char kWaits[] = "WAITS: ";
-
 // A line in the log now and then, while a scrub that takes long goes on.
 ScrubProgress TellsProgress(std::string name, uint64_t bytes, const Clock* clock) {
   constexpr absl::Duration kEvery = absl::Seconds(10);
@@ -67,7 +65,7 @@ void Scrubs::Begin(const Region& region, const RegionMove& move) {
                                       ld->host, " --reason WHY` ends that"));
   }
   // What it waited for is over; that a scrub fails is over when one has not failed.
-  if (absl::StartsWith(region.state_reason, kWaits) && own.error.empty()) {
+  if (absl::StartsWith(region.state_reason, kScrubWaits) && own.error.empty()) {
     return Waits(region, "");
   }
   own.under_way = true;
@@ -125,7 +123,7 @@ void Scrubs::Ended(Key region, uint32_t extent, const absl::StatusOr<ScrubResult
 
 // Says in the Region for what its release waits; empty: for nothing any more.
 void Scrubs::Waits(const Region& region, const std::string& what) {
-  const std::string reason = what.empty() ? "" : absl::StrCat(kWaits, what);
+  const std::string reason = what.empty() ? "" : absl::StrCat(kScrubWaits, what);
   if (region.state_reason == reason) return;
   if (!what.empty()) LogWarning("reconciler", "regions/", region.id, " waits: ", what);
   recorder_->Submit(region.key, "waits", reason,

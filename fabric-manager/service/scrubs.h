@@ -22,6 +22,9 @@
 
 namespace cxlpool::fm {
 
+// What the state_reason of a Region begins with whose scrub cannot begin, or has failed.
+inline constexpr absl::string_view kScrubWaits = "WAITS: ";
+
 class Scrubs {
  public:
   // `retry`: after a scrub that failed or could not begin. `look`: has the fabric looked at a host.

@@ -171,6 +171,22 @@ class ExplainTest(PoolTest):
         restart_with(text)
         self.wait_ended('host/host-b', 'UNFIT')
 
+    def test_a_scrub_that_fails(self):
+        self.pool.allocate('kv', '64MiB', 'host-a')
+        extent = next(path for path in (self.pool.directory / 'fabric/extents').iterdir() if path.is_file())
+        self.pool.cli('region', 'detach', 'kv', '--host', 'host-a', '--wait')
+        kept = extent.read_bytes()[:1]
+        extent.unlink()
+        extent.mkdir()  # What is no file cannot be cleared.
+        self.addCleanup(lambda: extent.is_dir() and extent.rmdir())
+        self.pool.release('kv', wait=False)
+        finding = self.wait_said('region/kv', 'SCRUB_WAITS')
+        self.assertEqual(finding['urgency'], 'WRONG')
+        self.assertIn(finding['waits_for'][0].split('/')[1], self.run_said(finding['commands'][0]))
+        extent.rmdir()
+        extent.write_bytes(kept)
+        self.wait_ended('region/kv', 'SCRUB_WAITS')
+
     def test_a_pool_without_a_device(self):
         def remove(device):
             self.pool.cli('device', 'drain', device)
