@@ -41,7 +41,7 @@ TEST(PoolUseTest, BarsFitOnTheTerminalOrAreLeftOut) {
     size_t longest = 0;
     std::istringstream lines(SectionsText(top, 0, columns));
     for (std::string line; std::getline(lines, line);) {
-      if (line.back() == ']') longest = std::max(longest, line.size());
+      if (!line.empty() && line.back() == ']') longest = std::max(longest, line.size());
     }
     EXPECT_LE(longest, static_cast<size_t>(columns));
   }
