@@ -22,7 +22,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Nobody puts functions of his own in the place of ours: they may be inlined for all -fPIC.
   target_compile_options(cxlpool_flags INTERFACE -fno-semantic-interposition)
 endif()
-if(CXLPOOL_PCH)
+if(CXLPOOL_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 sees overlapping copies in std::string that are not there (GCC bug 105651), and does not
   # know a precompiled header for a system's.
   target_compile_options(cxlpool_flags INTERFACE -Wno-restrict)

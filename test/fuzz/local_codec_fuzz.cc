@@ -4,21 +4,17 @@
 // than went in, and that a field of a later protocol changes nothing of the rest.
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "libpool/src/local_codec.h"
+#include "test/fuzz/fuzz_target.h"
 
-using ::cxlpool::libpool::DecodeResponse;
-using ::cxlpool::libpool::LocalResponse;
-
+namespace cxlpool::fuzz {
 namespace {
 
-void Require(bool holds) {
-  if (!holds) __builtin_trap();
-}
+using libpool::DecodeResponse;
+using libpool::LocalResponse;
 
 // How many things an answer holds, and how many bytes of text: a short way to compare two.
 size_t Weigh(const LocalResponse& response) {
@@ -47,15 +43,14 @@ size_t Weigh(const LocalResponse& response) {
   return weight;
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+CXLPOOL_FUZZ(local_codec) {
   const std::optional<LocalResponse> response = DecodeResponse(bytes);
-  if (!response.has_value()) return 0;
+  if (!response.has_value()) return;
   Require(Weigh(*response) <= bytes.size());
   const std::optional<LocalResponse> later = DecodeResponse(std::string(bytes) + "\xf8\x07\x01");
   Require(later.has_value() && later->code == response->code);
   Require(Weigh(*later) == Weigh(*response));
-  return 0;
 }
+
+}  // namespace
+}  // namespace cxlpool::fuzz
