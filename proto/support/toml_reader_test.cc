@@ -39,6 +39,19 @@ TEST(TomlReaderTest, ErrorsNameFileLineAndKey) {
   EXPECT_TRUE(absl::StrContains(status.message(), "f.toml:3: t.b")) << status;
 }
 
+// UndefinedBehaviorSanitizer says what toml++ by itself does there.
+TEST(TomlReaderTest, LettersBeyondAsciiStandInStringsAlone) {
+  for (const char* text : {"\u00e4 = 1\n", "a = \u03b1\n", "a = 1 \u0416\n", "[\u00e9]\n"}) {
+    const absl::Status status = TomlReader::Parse(text, "f.toml").status();
+    EXPECT_EQ(ReasonOf(status), "BAD_CONFIG") << text;
+    EXPECT_TRUE(absl::StrContains(status.message(), "f.toml:1")) << status;
+  }
+  auto toml = TomlReader::Parse("a = '\u00e4'\nb = \"\"\"\\\n\u03b1\"\"\"  # \u0416\n", "f.toml");
+  ASSERT_TRUE(toml.ok());
+  EXPECT_EQ(toml->String("a"), "\u00e4");
+  EXPECT_EQ(toml->String("b"), "\u03b1");
+}
+
 TEST(TomlReaderTest, UnknownKeysAndBadTomlAreErrors) {
   auto toml = TomlReader::Parse("a = 1\n\nodd = 2\n", "f.toml");
   toml->Number("a");
