@@ -20,9 +20,15 @@ absl::Status UnaryCalls::Enter(const std::shared_ptr<grpc::ClientContext>& conte
   return absl::OkStatus();
 }
 
-void UnaryCalls::Leave(const std::shared_ptr<grpc::ClientContext>& context) {
+void UnaryCalls::Leave(std::shared_ptr<grpc::ClientContext> context) {
+  {
+    MutexLock lock(mutex_);
+    under_way_.erase(context);
+    ++leaving_;
+  }
+  context.reset();
   MutexLock lock(mutex_);
-  under_way_.erase(context);
+  --leaving_;
   left_.notify_all();
 }
 
@@ -35,8 +41,9 @@ void UnaryCalls::Stop() {
   }
   // Without the lock: a completion may run inside TryCancel, and takes it.
   for (const auto& context : to_cancel) context->TryCancel();
+  to_cancel.clear();
   MutexLock lock(mutex_);
-  while (!under_way_.empty()) left_.wait(lock.native());
+  while (!under_way_.empty() || leaving_ > 0) left_.wait(lock.native());
 }
 
 }  // namespace cxlpool::agent

@@ -47,31 +47,35 @@ class UnaryCalls {
       return;
     }
     start(&state->context, &state->request, &state->response,
-          [this, state](const grpc::Status& status) {
+          [this, state](const grpc::Status& status) mutable {
             absl::Status end = FromWire(status, state->context, peer_);
             if (end.ok()) {
               std::move(state->done)(std::move(state->response));
             } else {
               std::move(state->done)(std::move(end));
             }
-            Leave(std::shared_ptr<grpc::ClientContext>(state, &state->context));
+            grpc::ClientContext* const left = &state->context;
+            Leave(std::shared_ptr<grpc::ClientContext>(std::move(state), left));
           });
   }
 
-  // Cancels what is under way, waits until it has been answered, and refuses what comes after.
+  // Cancels what is under way, waits until it has been answered and its context is gone, and
+  // refuses what comes after. The contexts hold the channel: the last one of a process must not end
+  // in a callback, since gRPC then ends the thread that it runs on, and goes on in it.
   void Stop();
 
  private:
   static constexpr size_t kMaxCalls = 256;
 
   absl::Status Enter(const std::shared_ptr<grpc::ClientContext>& context);
-  void Leave(const std::shared_ptr<grpc::ClientContext>& context);
+  void Leave(std::shared_ptr<grpc::ClientContext> context);
 
   const std::string peer_;
   const absl::Duration timeout_;
   Mutex mutex_;
   std::condition_variable left_;
   std::set<std::shared_ptr<grpc::ClientContext>> under_way_ ABSL_GUARDED_BY(mutex_);
+  size_t leaving_ ABSL_GUARDED_BY(mutex_) = 0;  // Answered; their contexts may be there still.
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
