@@ -281,6 +281,7 @@ TEST_F(ShortCopyTest, OfEachSizeIsWhatWasPut) {
 }
 
 TEST_F(ShortCopyTest, IsRefusedAsALongOneIs) {
+  if (!HasCaughtCopies()) GTEST_SKIP() << "in this build it is a long one";
   const Mapping read_only = Map(false, 0);
   std::byte own[64] = {};
   // More than once: some copies take another way.

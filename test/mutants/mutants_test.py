@@ -43,10 +43,17 @@ class RunTest(unittest.TestCase):
         self.assertEqual(('failed', 'OneTest.Crashes'), (crashed.kind, crashed.what))
         seed = self.outcome("echo 'cxlpool-sim: seed 7 FAILED: lost'; exit 1")
         self.assertEqual('cxlpool-sim: seed 7 FAILED: lost', seed.what)
+        self.assertEqual('failed', self.outcome('exit 66').kind)
 
     def test_what_tried_nothing_is_neither_passed_nor_failed(self):
         self.assertEqual('void', self.outcome('exit 2').kind)
         self.assertEqual('void', self.outcome("echo '[==========] Running 0 tests from 0 test suites.'").kind)
+
+    def test_what_a_build_skips_is_not_passed(self):
+        self.assertEqual('skipped', self.outcome("echo '[  PASSED  ] 0 tests.'; echo '[  SKIPPED ] 1 test'").kind)
+        binaries = run.find_binaries(self.directory, {'script_test'})
+        self.assertEqual({}, run.check_without(binaries, ['script_test'], 1, may_skip=True))
+        self.assertIsNone(run.check_without(binaries, ['script_test'], 1, may_skip=False))
 
     def test_one_that_is_stuck_is_ended(self):
         self.assertEqual('hung', self.outcome('sleep 600', limit_s=0.2).kind)
