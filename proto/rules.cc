@@ -14,7 +14,8 @@
 
 int main() {
   bool complete = true;
-  std::puts("| RPC | viewer | operator | admin | host |\n|---|---|---|---|---|");
+  std::puts(
+      "| RPC | viewer | tenant, scheduler | operator | admin | host |\n|---|---|---|---|---|---|");
   for (const auto* file :
        {cxlpool::v1::GetRegionRequest::descriptor()->file(),
         cxlpool::v1::ListHostsRequest::descriptor()->file(),
@@ -30,17 +31,21 @@ int main() {
         }
         int least = cxlpool::v1::ADMIN + 1;
         bool host = false;
+        bool tenant = false;
         for (const int role : rule.roles()) {
           if (role == cxlpool::v1::HOST) {
             host = true;
+          } else if (role == cxlpool::v1::TENANT) {
+            tenant = true;
           } else if (role < least) {
             least = role;
           }
         }
         const auto mark = [](bool may) { return may ? "yes" : ""; };
-        std::printf("| %s | %s | %s | %s | %s |\n", method->name().c_str(),
-                    mark(least <= cxlpool::v1::VIEWER), mark(least <= cxlpool::v1::OPERATOR),
-                    mark(least <= cxlpool::v1::ADMIN), mark(host));
+        std::printf("| %s | %s | %s | %s | %s | %s |\n", method->name().c_str(),
+                    mark(least <= cxlpool::v1::VIEWER), mark(tenant),
+                    mark(least <= cxlpool::v1::OPERATOR), mark(least <= cxlpool::v1::ADMIN),
+                    mark(host));
       }
     }
   }

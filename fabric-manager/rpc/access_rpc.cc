@@ -68,6 +68,9 @@ void AccessRpc::GetSelf(UnaryCall<v1::GetSelfRequest, v1::Self>& call) {
   self.set_identity(caller.identity());
   self.set_role(caller.is_host() ? v1::HOST : ToProto(caller.role()));
   if (caller.is_host()) self.set_host(ResourceName("hosts", caller.host()));
+  for (const std::string& tenant : caller.tenants()) {
+    self.add_tenants(ResourceName("tenants", tenant));
+  }
   call.Finish(absl::OkStatus());
 }
 

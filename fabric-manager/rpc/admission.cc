@@ -57,16 +57,18 @@ absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller,
   }
   ++in_all_[index];
   if (kind == Kind::kSession || caller.is_local()) context = nullptr;
-  if (context != nullptr) under_way_.insert(context);
+  if (context != nullptr) under_way_.emplace(context, caller);
   return Place(this, kind, identity, context);
 }
 
 // gRPC tells a call that it is cancelled on threads of its own, so none of them comes back here
 // while the lock is held; and no context goes before its place, which needs the lock.
-void Admission::Judge(absl::FunctionRef<bool(const grpc::GenericCallbackServerContext&)> may_stay) {
+void Admission::Judge(
+    absl::FunctionRef<bool(const grpc::GenericCallbackServerContext&, const Caller&)> may_stay) {
   MutexLock lock(mutex_);
-  for (grpc::GenericCallbackServerContext* context : under_way_) {
-    if (!may_stay(*context) && !CXLPOOL_MUTANT("revoked-streams-stand")) context->TryCancel();
+  for (const auto& [context, caller] : under_way_) {
+    if (!may_stay(*context, caller) && !CXLPOOL_MUTANT("revoked-streams-stand"))
+      context->TryCancel();
   }
 }
 

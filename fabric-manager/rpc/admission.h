@@ -51,9 +51,11 @@ class Admission {
     return in_all_[static_cast<size_t>(kind)];
   }
 
-  // Cancels the calls and watches that `may_stay` says no of. Sessions end by HostSessions, which
-  // tells the agent why. Not from one of gRPC's own callbacks; `may_stay` makes and ends no call.
-  void Judge(absl::FunctionRef<bool(const grpc::GenericCallbackServerContext&)> may_stay);
+  // Cancels the calls and watches that `may_stay` says no of, given as whom they were let in.
+  // Sessions end by HostSessions, which tells the agent why. Not from one of gRPC's own callbacks;
+  // `may_stay` makes and ends no call.
+  void Judge(
+      absl::FunctionRef<bool(const grpc::GenericCallbackServerContext&, const Caller&)> may_stay);
 
  private:
   friend class Place;
@@ -62,7 +64,8 @@ class Admission {
 
   Mutex mutex_;
   std::array<int, 3> in_all_ ABSL_GUARDED_BY(mutex_) = {};
-  absl::flat_hash_set<grpc::GenericCallbackServerContext*> under_way_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<grpc::GenericCallbackServerContext*, Caller> under_way_
+      ABSL_GUARDED_BY(mutex_);
   // By identity: those that have a place.
   absl::flat_hash_map<std::string, std::array<int, 3>> of_one_ ABSL_GUARDED_BY(mutex_);
 };

@@ -25,20 +25,25 @@ namespace cxlpool::fm {
 namespace {
 
 struct Allowed {
-  std::optional<PoolRole> least;  // And every higher one. Nothing: no role.
+  std::optional<PoolRole> least;  // And every higher one. Nothing: no role in the whole pool.
   bool hosts = false;
+  bool tenants = false;  // Roles for tenants.
 };
 
 // The model's roles are those of the API without what goes before them.
 PoolRole FromProto(v1::Role role) { return static_cast<PoolRole>(role - 1); }
 static_assert(v1::VIEWER - 1 == static_cast<int>(PoolRole::kViewer));
 static_assert(v1::ADMIN - 1 == static_cast<int>(PoolRole::kAdmin));
+static_assert(v1::TENANT - 1 == static_cast<int>(PoolRole::kTenant));
+static_assert(v1::SCHEDULER - 1 == static_cast<int>(PoolRole::kScheduler));
 
 Allowed FromProto(const v1::Rule& rule) {
   Allowed allowed;
   for (const int role : rule.roles()) {
     if (role == v1::HOST) {
       allowed.hosts = true;
+    } else if (role == v1::TENANT) {
+      allowed.tenants = true;
     } else if (role >= v1::VIEWER && role <= v1::ADMIN) {
       const PoolRole named = FromProto(static_cast<v1::Role>(role));
       allowed.least = std::min(allowed.least.value_or(named), named);
@@ -53,10 +58,10 @@ const absl::flat_hash_map<std::string, Allowed>& Rules() {
     // Those that others have defined: health checks, for agents and for an operator's monitoring,
     // and what generic clients find the API's methods by.
     auto* by_path = new absl::flat_hash_map<std::string, Allowed>{
-        {"/grpc.health.v1.Health/Check", {PoolRole::kViewer, true}},
-        {"/grpc.health.v1.Health/Watch", {PoolRole::kViewer, false}},
+        {"/grpc.health.v1.Health/Check", {PoolRole::kViewer, true, true}},
+        {"/grpc.health.v1.Health/Watch", {PoolRole::kViewer, false, true}},
         {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-         {PoolRole::kViewer, false}}};
+         {PoolRole::kViewer, false, true}}};
     for (const auto* file :
          {v1::GetRegionRequest::descriptor()->file(), v1::ListHostsRequest::descriptor()->file(),
           v1::Hello::descriptor()->file(), v1::RoleBinding::descriptor()->file()}) {
@@ -124,7 +129,9 @@ absl::Status NotEnrolled(const PeerIdentity& identity) {
 
 bool MayCall(PoolRole role, absl::string_view path) {
   const auto rule = Rules().find(path);
-  return rule != Rules().end() && rule->second.least.has_value() && role >= *rule->second.least;
+  if (rule == Rules().end()) return false;
+  if (IsForTenants(role)) return rule->second.tenants;
+  return rule->second.least.has_value() && role >= *rule->second.least;
 }
 
 bool MayHostCall(absl::string_view path) {
@@ -176,15 +183,15 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
     caller = Caller::Local(identity->uri);
   } else {
     const bool is_operator = identity->role == Role::kOperator;
-    const std::optional<PoolRole> role =
+    std::optional<Granted> granted =
         admins.contains(identity->uri)
-            ? std::optional(PoolRole::kAdmin)
+            ? std::optional(Granted{PoolRole::kAdmin})
             : RoleOf(access->bindings, identity->uri, is_operator, absl::Now());
-    if (role.has_value()) {
-      if (has_rule && !MayCall(*role, path) && !CXLPOOL_MUTANT("rules-are-not-read")) {
-        return RoleNotAllowed(*identity, *role, path);
+    if (granted.has_value()) {
+      if (has_rule && !MayCall(granted->role, path) && !CXLPOOL_MUTANT("rules-are-not-read")) {
+        return RoleNotAllowed(*identity, granted->role, path);
       }
-      caller = Caller::User(identity->uri, *role);
+      caller = Caller::User(identity->uri, granted->role, std::move(granted->tenants));
     } else if (is_operator) {
       return NoRole(*identity, access->bindings);
     } else {

@@ -55,7 +55,8 @@ TEST(AuthorizeTest, AMethodWithoutARuleIsNobodys) {
   for (const char* path : {"MadeUp", "AllocateRegion", "/cxlpool.v1.OtherService/AllocateRegion",
                            "/cxlpool.v1.PoolService/FoldRegion", ""}) {
     EXPECT_FALSE(MayHostCall(path)) << path;
-    for (const PoolRole role : {PoolRole::kViewer, PoolRole::kOperator, PoolRole::kAdmin}) {
+    for (const PoolRole role : {PoolRole::kViewer, PoolRole::kOperator, PoolRole::kAdmin,
+                                PoolRole::kTenant, PoolRole::kScheduler}) {
       EXPECT_FALSE(MayCall(role, path)) << path;
     }
   }
@@ -72,11 +73,19 @@ TEST(CallerTest, ActsForItselfAlone) {
   const Caller person = Caller::User("cxlpool://operator/alice", PoolRole::kViewer);
   EXPECT_TRUE(person.for_pool());
   EXPECT_FALSE(person.knows_users_of("host-a"));
+  const Caller tenant = Caller::User("cxlpool://operator/bob", PoolRole::kTenant, {"db", "ml"});
+  EXPECT_FALSE(tenant.for_pool());
+  EXPECT_TRUE(tenant.for_tenants());
+  EXPECT_TRUE(tenant.HasTenant("ml"));
+  EXPECT_FALSE(tenant.HasTenant("m"));
+  EXPECT_FALSE(tenant.HasTenant(""));
+  EXPECT_FALSE(tenant.knows_users_of("host-a"));
   const Caller local = Caller::Local("cxlpool://operator/local");
   EXPECT_TRUE(local.for_pool());
   EXPECT_TRUE(local.Has(Right::kAdminister));
   EXPECT_TRUE(local.knows_users_of("host-a")) << "any host that it claims to be";
-  for (const Right right : {Right::kUseMemory, Right::kRunPool, Right::kAdminister}) {
+  for (const Right right :
+       {Right::kUseMemory, Right::kMoveMemory, Right::kRunPool, Right::kAdminister}) {
     EXPECT_FALSE(Caller().Has(right));
     EXPECT_EQ(host.Has(right), right == Right::kUseMemory);
   }

@@ -162,6 +162,16 @@ void Calls::Count(MethodMeter* meter, const absl::Status& status) {
   }
 }
 
+namespace {
+
+// Whether somebody who is `now` may go on with what was let in as `was`: what a stream shows was
+// decided when it began.
+bool GoesOn(const Caller& now, const Caller& was) {
+  return now == was || (now.for_pool() && was.for_pool());
+}
+
+}  // namespace
+
 grpc::ServerGenericBidiReactor* Calls::CreateReactor(grpc::GenericCallbackServerContext* context) {
   auto reactor = LetIn(context);
   if (reactor.ok()) return *reactor;
@@ -196,6 +206,11 @@ absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
   if (views_->GetAccessRules() != judged_by) {
     const auto still = Authorize(*context->auth_context(), context->method(), *views_, admins_);
     if (!still.ok()) return still.status();
+    if (!GoesOn(*still, *caller)) {
+      return Refuse(absl::StatusCode::kAborted, "RIGHTS_CHANGED",
+                    absl::StrCat("the role of ", caller->identity(), " has just changed"),
+                    "call again", {{"identity", caller->identity()}});
+    }
   }
   return method->second.start(
       Admitted{context, *std::move(caller), *std::move(place), method->second.meter});
@@ -203,8 +218,9 @@ absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
 
 void Calls::JudgeAgain() {
   if (CXLPOOL_MUTANT("lost-roles-stand")) return;
-  admission_->Judge([this](const grpc::GenericCallbackServerContext& context) {
-    return Authorize(*context.auth_context(), context.method(), *views_, admins_).ok();
+  admission_->Judge([this](const grpc::GenericCallbackServerContext& context, const Caller& was) {
+    const auto now = Authorize(*context.auth_context(), context.method(), *views_, admins_);
+    return now.ok() && (GoesOn(*now, was) || CXLPOOL_MUTANT("demoted-watches-stand"));
   });
 }
 

@@ -24,6 +24,7 @@
 #include "fabric-manager/rpc/admission.h"
 #include "fabric-manager/rpc/authorize.h"
 #include "fabric-manager/rpc/call_log.h"
+#include "fabric-manager/rpc/tenant_view.h"
 #include "fabric-manager/service/meters.h"
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
@@ -117,10 +118,13 @@ class UnaryCall final : public OneRequestCall {
   void Finish(const absl::Status& status) {
     if (request_ != nullptr) NoteAnswer(*request_, status);
     GiveBackPlace();
+    const bool for_tenants = caller().for_tenants();
     if (!status.ok()) {
-      grpc::ServerGenericBidiReactor::Finish(ToWire(status, *context()));
+      grpc::ServerGenericBidiReactor::Finish(
+          ToWire(for_tenants ? HideOthers(status) : status, *context()));
       return;
     }
+    if (for_tenants) HideOthers(response_);
     answer_ = ToBytes(*response_);
     StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
   }

@@ -148,6 +148,9 @@ v1::RoleBinding ToProto(const RoleBinding& binding) {
   v1::RoleBinding out;
   out.set_identity(binding.identity);
   out.set_role(ToProto(binding.role));
+  for (const std::string& tenant : binding.tenants) {
+    out.add_tenants(ResourceName("tenants", tenant));
+  }
   if (binding.end != absl::InfiniteFuture()) FillTimestamp(binding.end, out.mutable_end_time());
   out.set_reason(binding.reason);
   out.set_bound_by(binding.principal);

@@ -210,8 +210,9 @@ void FillHolder(const Holder& holder, v1::RegionHolder* out) {
 // Whether `caller` may know who uses a Region on `host`: that a host may see the Region says
 // nothing of the programs of the others that have it.
 bool MaySeeHoldersOn(const Caller& caller, absl::string_view host) {
-  if (caller.for_pool() || CXLPOOL_MUTANT("host-sees-anothers-holders")) return true;
-  return caller.is_host() && caller.host() == host;
+  if (caller.for_pool() || caller.for_tenants()) return true;
+  return (caller.is_host() && caller.host() == host) ||
+         CXLPOOL_MUTANT("host-sees-anothers-holders");
 }
 
 }  // namespace

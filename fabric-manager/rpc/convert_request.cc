@@ -61,8 +61,10 @@ absl::Status ReadName(absl::string_view collection, const std::string& name, Nee
   // A name that is right costs no copy; ParseResourceName is asked only what is wrong with another.
   const size_t prefix = collection.size() + 1;
   const absl::string_view last = absl::string_view(name).substr(std::min(prefix, name.size()));
+  const bool good = collection == "regions" ? CheckRegionId(last, /*allow_uuid=*/true).ok()
+                                            : CheckResourceId(last).ok();
   if (absl::StartsWith(name, collection) && name.size() > prefix && name[prefix - 1] == '/' &&
-      CheckResourceId(last, collection == "regions").ok()) {
+      good) {
     id.assign(last.data(), last.size());
     return absl::OkStatus();
   }
@@ -272,7 +274,7 @@ absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
   absl::Status status = ReadRequest(request, kMethod, caller, spec);
   if (!status.ok()) return status;
   spec.region_id = request.region_id();
-  if (!spec.region_id.empty()) status.Update(CheckResourceId(spec.region_id));
+  if (!spec.region_id.empty()) status.Update(CheckRegionId(spec.region_id));
   spec.size_bytes = request.size_bytes();
   status.Update(ReadEnum("sharing", request.sharing(), v1::MULTI_WRITER, spec.sharing));
   status.Update(ReadMaxExtents(request.max_extents(), spec.max_extents));
@@ -359,7 +361,7 @@ absl::StatusOr<RenameSpec> FromProto(const v1::RenameRegionRequest& request, con
   static const Interned kMethod("RenameRegion");
   RenameSpec spec;
   absl::Status status = ReadTarget(request, kMethod, caller, spec);
-  status.Update(CheckResourceId(request.new_region_id()));
+  status.Update(CheckRegionId(request.new_region_id()));
   if (!status.ok()) return status;
   spec.new_region_id = request.new_region_id();
   return spec;
@@ -505,18 +507,43 @@ absl::StatusOr<std::string> ReadUserIdentity(const std::string& text) {
              "give the URI in its certificate, such as cxlpool://operator/alice");
 }
 
+// Sorted, each once.
+absl::StatusOr<std::vector<std::string>> ReadTenants(const v1::RoleBinding& in) {
+  const bool for_tenants = in.role() == v1::TENANT || in.role() == v1::SCHEDULER;
+  std::vector<std::string> tenants;
+  if (for_tenants == in.tenants().empty() ||
+      static_cast<size_t>(in.tenants_size()) > kMaxTenantsOfRole) {
+    return Bad("BAD_TENANTS",
+               for_tenants ? "field tenants names none, or too many" : "field tenants names some",
+               absl::StrCat("name 1 to ", kMaxTenantsOfRole,
+                            " for the roles TENANT and SCHEDULER, and none for others"));
+  }
+  absl::Status status;
+  for (const std::string& name : in.tenants()) {
+    status.Update(ReadName("tenants", name, Need::kRequired, tenants.emplace_back()));
+  }
+  if (!status.ok()) return status;
+  std::sort(tenants.begin(), tenants.end());
+  tenants.erase(std::unique(tenants.begin(), tenants.end()), tenants.end());
+  return tenants;
+}
+
 // The caller goes down in the record as the one who bound it. PlanBindRole gives key and time.
 absl::StatusOr<RoleBinding> FromProto(const v1::SetRoleBindingRequest& request,
                                       const Caller& caller) {
   const v1::RoleBinding& in = request.role_binding();
   absl::StatusOr<std::string> identity = ReadUserIdentity(in.identity());
   if (!identity.ok()) return identity.status();
-  if (in.role() < v1::VIEWER || in.role() > v1::ADMIN) {
-    return Bad("BAD_ROLE", "field role is none that can be bound", "use VIEWER, OPERATOR or ADMIN");
+  if (in.role() < v1::VIEWER || in.role() > v1::SCHEDULER) {
+    return Bad("BAD_ROLE", "field role is none that can be bound",
+               "use VIEWER, TENANT, SCHEDULER, OPERATOR or ADMIN");
   }
+  auto tenants = ReadTenants(in);
+  if (!tenants.ok()) return tenants.status();
   if (absl::Status status = CheckReason(in.reason()); !status.ok()) return status;
   RoleBinding binding{.identity = *std::move(identity),
                       .role = static_cast<PoolRole>(in.role() - 1),
+                      .tenants = *std::move(tenants),
                       .reason = in.reason(),
                       .principal = caller.identity()};
   if (!in.has_end_time()) return binding;

@@ -360,8 +360,8 @@ auto Said(const Revocation& revocation) {
 }
 
 auto Said(const RoleBinding& binding) {
-  const auto& [key, identity, role, end, reason, principal, time] = binding;
-  return std::tuple(identity, role, end, reason, principal);
+  const auto& [key, identity, role, tenants, end, reason, principal, time] = binding;
+  return std::tuple(identity, role, tenants, end, reason, principal);
 }
 
 using Names = std::vector<std::string>;
@@ -462,7 +462,9 @@ TEST(EveryFieldTest, OfSetBindingIsInTheBinding) {
   FillAll(request);
   v1::RoleBinding& binding = *request.mutable_role_binding();
   binding.set_identity("cxlpool://operator/bob");
-  binding.set_role(v1::OPERATOR);
+  binding.set_role(v1::TENANT);
+  binding.clear_tenants();
+  binding.add_tenants("tenants/ml");
   binding.mutable_end_time()->set_seconds(absl::ToUnixSeconds(absl::Now()) + 60);
   // Who is bound twice is bound: nobody needs request_id. The record says by whom and when.
   ExpectEveryFieldIsCarried(request, {},
@@ -477,12 +479,16 @@ TEST(EveryFieldTest, OfSetBindingIsInTheBinding) {
     return ReasonOf(FromProto(request, kWho).status());
   };
   const int64_t now = absl::ToUnixSeconds(absl::Now());
+  EXPECT_EQ(refusal("spiffe://site/ci", v1::SCHEDULER, now + 60), "");
+  EXPECT_EQ(refusal("spiffe://site/ci", v1::VIEWER, now + 60), "BAD_TENANTS");
+  binding.clear_tenants();
   EXPECT_EQ(refusal("spiffe://site/ci", v1::VIEWER, now + 60), "");
+  EXPECT_EQ(refusal("spiffe://site/ci", v1::TENANT, now + 60), "BAD_TENANTS");
   for (const char* bad : {"", "alice", ":", "cxlpool://host/host-a", "cxlpool://manager/fm",
                           "cxlpool://operator/a b", "x:\xff"}) {
     EXPECT_EQ(refusal(bad, v1::VIEWER, now + 60), "BAD_IDENTITY") << bad;
   }
-  for (const v1::Role bad : {v1::ROLE_UNSPECIFIED, v1::HOST, static_cast<v1::Role>(5)}) {
+  for (const v1::Role bad : {v1::ROLE_UNSPECIFIED, v1::HOST, static_cast<v1::Role>(7)}) {
     EXPECT_EQ(refusal("spiffe://site/ci", bad, now + 60), "BAD_ROLE") << bad;
   }
   for (const int64_t bad : {now - 1, int64_t{0}, int64_t{-5}, int64_t{253402300800}, INT64_MAX}) {

@@ -352,7 +352,7 @@ revoke_time {
   EXPECT_THAT(FieldsNotSet(binding), IsEmpty()) << "set it in ToProto";
   ExpectShows(binding, R"(
 identity: "spiffe://site/ci"
-role: OPERATOR
+role: SCHEDULER
 end_time {
   seconds: 1700000000
   nanos: 1000
@@ -363,6 +363,8 @@ bind_time {
   seconds: 1600000000
   nanos: 2000
 }
+tenants: "tenants/db"
+tenants: "tenants/ml"
 )");
   Path path;
   path.via = {"leaf"};

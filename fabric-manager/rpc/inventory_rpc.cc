@@ -312,7 +312,9 @@ void InventoryRpc::GetTenant(UnaryCall<v1::GetTenantRequest, v1::Tenant>& call) 
   Read(call, [&](const PoolView& view) -> absl::Status {
     const auto id = ParseResourceName("tenants", call.request().name());
     if (!id.ok()) return id.status();
-    const TenantView* tenant = FindTenant(view, *id);
+    const bool is_callers = !call.caller().for_tenants() || call.caller().HasTenant(*id) ||
+                            CXLPOOL_MUTANT("tenant-sees-any-tenant");
+    const TenantView* tenant = is_callers ? FindTenant(view, *id) : nullptr;
     if (tenant == nullptr) {
       return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
                     absl::StrCat("there is no ", call.request().name()),
@@ -325,7 +327,7 @@ void InventoryRpc::GetTenant(UnaryCall<v1::GetTenantRequest, v1::Tenant>& call) 
 
 void InventoryRpc::ListTenants(UnaryCall<v1::ListTenantsRequest, v1::ListTenantsResponse>& call) {
   Read(call, [&](const PoolView& view) {
-    return fm::ListTenants(view, call.request(), call.response());
+    return fm::ListTenants(view, call.caller(), call.request(), call.response());
   });
 }
 

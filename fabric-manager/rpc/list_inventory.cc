@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -124,9 +125,15 @@ absl::Status ListHosts(const PoolView& view, const v1::ListHostsRequest& request
                   response->mutable_next_page_token());
 }
 
-absl::Status ListTenants(const PoolView& view, const v1::ListTenantsRequest& request,
-                         v1::ListTenantsResponse* response) {
+absl::Status ListTenants(const PoolView& view, const Caller& caller,
+                         const v1::ListTenantsRequest& request, v1::ListTenantsResponse* response) {
   if (!IsIdOrNone(request.page_token())) return BadPageToken();
+  if (caller.for_tenants()) {
+    std::vector<TenantView> own;
+    std::copy_if(view.tenants->begin(), view.tenants->end(), std::back_inserter(own),
+                 [&](const TenantView& one) { return caller.HasTenant(one.tenant.id); });
+    return FillPage(request, own, response->mutable_tenants(), response->mutable_next_page_token());
+  }
   return FillPage(request, *view.tenants, response->mutable_tenants(),
                   response->mutable_next_page_token());
 }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/inventory_service.pb.h"
+#include "fabric-manager/model/pool/caller.h"
 #include "fabric-manager/service/view.h"
 
 namespace cxlpool::fm {
@@ -28,8 +29,8 @@ absl::Status ListDevices(const PoolView& view, const v1::ListDevicesRequest& req
                          v1::ListDevicesResponse* response);
 absl::Status ListHosts(const PoolView& view, const v1::ListHostsRequest& request,
                        v1::ListHostsResponse* response);
-absl::Status ListTenants(const PoolView& view, const v1::ListTenantsRequest& request,
-                         v1::ListTenantsResponse* response);
+absl::Status ListTenants(const PoolView& view, const Caller& caller,
+                         const v1::ListTenantsRequest& request, v1::ListTenantsResponse* response);
 absl::Status ListRevocations(const Revocations& revocations,
                              const v1::ListRevocationsRequest& request,
                              v1::ListRevocationsResponse* response);

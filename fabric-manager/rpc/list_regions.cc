@@ -103,7 +103,7 @@ absl::StatusOr<std::optional<Token>> ReadToken(const std::string& text, uint64_t
   Token token;
   if (parts.size() != 3 || parts[0].size() != 16 || parts[1].size() != 16 ||
       !absl::SimpleHexAtoi(parts[0], &made_for) || !absl::SimpleHexAtoi(parts[1], &token.key) ||
-      !CheckResourceId(parts[2]).ok()) {
+      !CheckRegionId(parts[2]).ok()) {
     return BadList("BAD_PAGE_TOKEN", "field page_token was not made by this call",
                    "start again without one");
   }

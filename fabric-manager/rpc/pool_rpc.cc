@@ -11,6 +11,7 @@
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/convert_request.h"
 #include "fabric-manager/rpc/list_regions.h"
+#include "fabric-manager/rpc/tenant_view.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
@@ -158,7 +159,8 @@ void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
   });
 }
 
-// A host gets the same answer for Regions that do not concern it and of those that are not there.
+// A host or a tenant gets the same answer for Regions that do not concern it and of those that are
+// not there.
 absl::StatusOr<RegionPtr> PoolRpc::Find(const Caller& caller, const std::string& name) const {
   auto id = ParseResourceName("regions", name);
   if (!id.ok()) return id.status();
@@ -170,9 +172,9 @@ absl::StatusOr<RegionPtr> PoolRpc::Find(const Caller& caller, const std::string&
   if (region != nullptr && MaySee(caller, OwnHost(*view, caller), *region)) return region;
   const Refusal refusal{absl::StatusCode::kNotFound,
                         "UNKNOWN_REGION",
-                        caller.for_pool()
-                            ? absl::StrCat("there is no ", name)
-                            : absl::StrCat("host \"", caller.host(), "\" has no ", name),
+                        caller.is_host()
+                            ? absl::StrCat("host \"", caller.host(), "\" has no ", name)
+                            : absl::StrCat("there is no ", name),
                         "see `cxlpool region list`",
                         {{"region", name}}};
   return WithItsEnd(caller, refusal.ToStatus());
@@ -284,7 +286,9 @@ void PoolRpc::RenewRegion(UnaryCall<v1::RenewRegionRequest, v1::RenewRegionRespo
 }
 
 void PoolRpc::GetCapacity(UnaryCall<v1::GetCapacityRequest, v1::Capacity>& call) {
-  *call.response() = ToProto(*views_->Get());
+  const PoolViewPtr view = views_->Get();
+  *call.response() =
+      call.caller().for_tenants() ? CapacityOfTenants(*view, call.caller()) : ToProto(*view);
   call.Finish(absl::OkStatus());
 }
 

@@ -26,6 +26,7 @@ enum class Kind {
   kAdmin,  // An operator's certificate while nobody is bound; later, who is bound as one.
   kOperator,
   kViewer,
+  kTenant,      // Or a scheduler.
   kNoRole,      // An operator's certificate to which no role is bound, or not any more.
   kHost,        // Enrolled, in service.
   kStranger,    // A good certificate that is no host's.
@@ -67,6 +68,27 @@ const std::set<std::string> kHostsToo = {
     "/cxlpool.v1.PoolService/ListRegions",    "/cxlpool.v1.PoolService/ListRegionHolders",
     "/cxlpool.v1.PoolService/WatchRegions",   "/grpc.health.v1.Health/Check",
     "/cxlpool.v1.AccessService/GetSelf"};
+const std::set<std::string> kTenantsToo = {
+    "/cxlpool.v1.PoolService/AllocateRegion",
+    "/cxlpool.v1.PoolService/BatchAllocateRegions",
+    "/cxlpool.v1.PoolService/GetRegion",
+    "/cxlpool.v1.PoolService/ListRegions",
+    "/cxlpool.v1.PoolService/ListRegionHolders",
+    "/cxlpool.v1.PoolService/AttachRegion",
+    "/cxlpool.v1.PoolService/DetachRegion",
+    "/cxlpool.v1.PoolService/ReleaseRegion",
+    "/cxlpool.v1.PoolService/BatchReleaseRegions",
+    "/cxlpool.v1.PoolService/ResizeRegion",
+    "/cxlpool.v1.PoolService/RenameRegion",
+    "/cxlpool.v1.PoolService/RenewRegion",
+    "/cxlpool.v1.PoolService/WatchRegions",
+    "/cxlpool.v1.PoolService/GetCapacity",
+    "/cxlpool.v1.InventoryService/GetTenant",
+    "/cxlpool.v1.InventoryService/ListTenants",
+    "/cxlpool.v1.AccessService/GetSelf",
+    "/grpc.health.v1.Health/Check",
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
 constexpr char kMadeUp[] = "/cxlpool.v1.PoolService/FoldRegion";
 
 // The reason that a call of `path` is refused with whose request is no message at all: one of
@@ -86,6 +108,8 @@ std::string Expected(Kind kind, const std::string& path) {
       return of_user(for_operators);
     case Kind::kViewer:
       return of_user(kForViewers.contains(path));
+    case Kind::kTenant:
+      return of_user(kTenantsToo.contains(path));
     case Kind::kNoRole:
       return "NO_ROLE";
     case Kind::kHost:
@@ -192,6 +216,11 @@ TEST_F(RightsTest, EveryMethodByEveryRole) {
     ASSERT_EQ(Bind(whose + "admin", v1::ADMIN), "");
     ASSERT_EQ(Bind(whose + "operator", v1::OPERATOR), "");
     ASSERT_EQ(Bind(whose + "viewer", v1::VIEWER), "");
+    for (const v1::Role role : {v1::TENANT, v1::SCHEDULER}) {
+      v1::SetRoleBindingRequest bind = ToBind(absl::StrCat(whose, v1::Role_Name(role)), role);
+      bind.mutable_role_binding()->add_tenants("tenants/default");
+      ASSERT_EQ(Ask(operator_, "AccessService/SetRoleBinding", bind), "");
+    }
     ASSERT_EQ(Bind(whose + "lower", v1::ADMIN), "");
     ASSERT_EQ(Bind(whose + "lower", v1::VIEWER), "");
     ASSERT_EQ(Bind(whose + "gone", v1::ADMIN), "");
@@ -214,6 +243,9 @@ TEST_F(RightsTest, EveryMethodByEveryRole) {
     callers.push_back({whose + "admin", Kind::kAdmin, ChannelOf(whose + "admin")});
     callers.push_back({whose + "operator", Kind::kOperator, ChannelOf(whose + "operator")});
     callers.push_back({whose + "viewer", Kind::kViewer, ChannelOf(whose + "viewer")});
+    for (const char* role : {"TENANT", "SCHEDULER"}) {
+      callers.push_back({whose + role, Kind::kTenant, ChannelOf(whose + role)});
+    }
     callers.push_back({whose + "lower", Kind::kViewer, ChannelOf(whose + "lower")});
     callers.push_back({whose + "gone", none, ChannelOf(whose + "gone")});
     callers.push_back({whose + "ended", none, ChannelOf(whose + "ended")});

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "cxlpool/v1/pool_service.pb.h"
 #include "fabric-manager/rpc/convert.h"
+#include "fabric-manager/rpc/tenant_view.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
@@ -32,10 +33,11 @@ constexpr size_t kMany = 256;
 using Frame = std::shared_ptr<const grpc::ByteBuffer>;
 
 Frame MakeFrame(v1::WatchRegionsResponse::Event kind, const RegionPtr& region, uint64_t revision,
-                const FabricCapabilities& fabric) {
+                const FabricCapabilities& fabric, const Caller& caller) {
   v1::WatchRegionsResponse message;
   message.set_event(kind);
   if (region != nullptr) *message.mutable_region() = ToProto(*region, fabric);
+  if (caller.for_tenants()) HideOthers(&message);
   message.set_revision(revision);
   const grpc::Slice slice(message.SerializeAsString());
   return std::make_shared<const grpc::ByteBuffer>(&slice, 1);
@@ -62,12 +64,12 @@ absl::StatusOr<std::string> OnlyRegion(const v1::WatchRegionsRequest& request,
                 {{"region", request.name()}});
 }
 
-// What a host has been shown is known for as long as its stream lasts only: another stream begins
-// with everything, or it would never hear of what it may not see any more.
+// What a host or a tenant has been shown is known for as long as its stream lasts only: another
+// stream begins with everything, or it would never hear of what it may not see any more.
 absl::Status CheckResume(const v1::WatchRegionsRequest& request, const Caller& caller) {
   if (caller.for_pool() || request.start_revision() == 0) return absl::OkStatus();
   return Refuse(absl::StatusCode::kOutOfRange, "REVISION_COMPACTED",
-                "a host's watch cannot be resumed: what it may see may have changed meanwhile",
+                "this watch cannot be resumed: what you may see may have changed meanwhile",
                 "watch from 0");
 }
 
@@ -205,12 +207,10 @@ class Watch : public OneRequestCall {
         after_ = region->id;
         if (!Sees(*region) || !Wanted(*region)) continue;
         if (!caller().for_pool()) shown_[region->key] = region;
-        queue_.push_back(
-            MakeFrame(v1::WatchRegionsResponse::CHANGED, region, revision, streams_->fabric_));
+        queue_.push_back(FrameOf(v1::WatchRegionsResponse::CHANGED, region, revision));
       }
       if (regions.size() == kBatch) continue;
-      queue_.push_back(
-          MakeFrame(v1::WatchRegionsResponse::SYNCED, nullptr, revision, streams_->fabric_));
+      queue_.push_back(FrameOf(v1::WatchRegionsResponse::SYNCED, nullptr, revision));
       snapshot_.reset();
     }
   }
@@ -231,7 +231,7 @@ class Watch : public OneRequestCall {
   // before anything is judged by the wrong ones. After new events were taken: a view is published
   // before the events of its commit, so that this one is no older than they are.
   bool Judge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (caller().for_pool()) return true;
+    if (!caller().is_host()) return true;  // A change of its role ends the call: JudgeAgain.
     const PoolViewPtr view = streams_->views_->Get();
     const Host* own = OwnHost(*view, caller());
     if (own != nullptr && own_.has_value() && own->identity == own_->identity &&
@@ -247,15 +247,14 @@ class Watch : public OneRequestCall {
            MaySee(caller(), own_.has_value() ? &*own_ : nullptr, region);
   }
 
-  // Whether the event is to be sent as it is. To a host a Region that it was shown and may not see
-  // any more is gone, as it was shown last: what became of it is not the host's to know.
+  // Whether the event is to be sent as it is. To a host or a tenant a Region that it was shown and
+  // may not see any more is gone, as it was shown last: what became of it is not theirs to know.
   bool IsForCaller(const WatchEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (caller().for_pool()) return Wanted(*event.region);
     const auto shown = shown_.find(event.region->key);
     if (!Sees(*event.region)) {
       if (shown == shown_.end()) return false;
-      queue_.push_back(MakeFrame(v1::WatchRegionsResponse::REMOVED, shown->second, event.revision,
-                                 streams_->fabric_));
+      queue_.push_back(FrameOf(v1::WatchRegionsResponse::REMOVED, shown->second, event.revision));
       shown_.erase(shown);
       return false;
     }
@@ -270,13 +269,21 @@ class Watch : public OneRequestCall {
 
   void Push(const WatchEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!IsForCaller(entry.event())) return;
-    queue_.push_back(std::static_pointer_cast<const grpc::ByteBuffer>(
-        entry.Wire([this](const WatchEvent& event) {
-          return MakeFrame(event.removed && !CXLPOOL_MUTANT("removed-is-changed")
-                               ? v1::WatchRegionsResponse::REMOVED
-                               : v1::WatchRegionsResponse::CHANGED,
-                           event.region, event.revision, streams_->fabric_);
-        })));
+    const auto make = [this](const WatchEvent& event) {
+      return FrameOf(event.removed && !CXLPOOL_MUTANT("removed-is-changed")
+                         ? v1::WatchRegionsResponse::REMOVED
+                         : v1::WatchRegionsResponse::CHANGED,
+                     event.region, event.revision);
+    };
+    // The bytes of an entry are shared by all streams: those for tenants are their own.
+    queue_.push_back(caller().for_tenants()
+                         ? make(entry.event())
+                         : std::static_pointer_cast<const grpc::ByteBuffer>(entry.Wire(make)));
+  }
+
+  Frame FrameOf(v1::WatchRegionsResponse::Event kind, const RegionPtr& region,
+                uint64_t revision) const {
+    return MakeFrame(kind, region, revision, streams_->fabric_, caller());
   }
 
   // Once the Region was met under its name, it is followed through others.

@@ -313,7 +313,9 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
                           .identity = in.identity(),
                           .reason = in.reason(),
                           .principal = in.principal()};
-      if (Problem p = DecodeEnum("role", in.role(), PoolRole::kAdmin, binding.role)) return p;
+      if (Problem p = DecodeEnum("role", in.role(), PoolRole::kScheduler, binding.role)) return p;
+      binding.tenants.assign(in.tenants().begin(), in.tenants().end());
+      if (IsForTenants(binding.role) == binding.tenants.empty()) return "a role for no tenant";
       if (Problem p = DecodeTime("time", in.time_unix_us(), binding.time)) return p;
       if (in.end_unix_us() != 0) {
         if (Problem p = DecodeTime("end", in.end_unix_us(), binding.end)) return p;

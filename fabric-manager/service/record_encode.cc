@@ -251,6 +251,7 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
     pb::RoleBindingRecord& out = *record.mutable_role_binding();
     out.set_identity(Text(binding->identity));
     out.set_role(static_cast<uint32_t>(binding->role));
+    for (const std::string& tenant : binding->tenants) out.add_tenants(Text(tenant));
     out.set_reason(Text(binding->reason));
     out.set_principal(Text(binding->principal));
     out.set_time_unix_us(Micros(binding->time));

@@ -30,22 +30,43 @@ absl::Status BadName(absl::string_view name, absl::string_view why, absl::string
                 absl::StrCat("name ", Quote(name), " ", why), std::string(remedy));
 }
 
+bool IsWellFormed(absl::string_view id) {
+  bool good = !id.empty() && id.size() <= kMaxIdLength && absl::ascii_islower(id.front()) &&
+              IsLowerOrDigit(id.back());
+  for (char c : id) good = good && (IsLowerOrDigit(c) || c == '-');
+  return good;
+}
+
 bool IsDash(size_t i) { return i == 8 || i == 13 || i == 18 || i == 23; }
 
 }  // namespace
 
+absl::Status CheckResourceId(absl::string_view id) {
+  if (IsWellFormed(id)) return absl::OkStatus();
+  return BadName(id, "is not well formed",
+                 "use 1 to 63 of a-z, 0-9 and '-', beginning with a letter and not ending in '-'");
+}
+
 // A UUID has to be in lower case, as it is printed: with capitals it would be another name.
-absl::Status CheckResourceId(absl::string_view id, bool allow_uuid) {
+absl::Status CheckRegionId(absl::string_view id, bool allow_uuid) {
   if (allow_uuid && id.size() == kUuidText && ParseUuid(id).ok() &&
       absl::AsciiStrToLower(id) == id) {
     return absl::OkStatus();
   }
-  bool good = !id.empty() && id.size() <= kMaxIdLength && absl::ascii_islower(id.front()) &&
-              IsLowerOrDigit(id.back());
-  for (char c : id) good = good && (IsLowerOrDigit(c) || c == '-');
-  if (good) return absl::OkStatus();
+  const size_t dot = id.find('.');
+  if (dot == absl::string_view::npos) return CheckResourceId(id);
+  if (id.size() <= kMaxIdLength && IsWellFormed(id.substr(0, dot)) &&
+      IsWellFormed(id.substr(dot + 1))) {
+    return absl::OkStatus();
+  }
   return BadName(id, "is not well formed",
-                 "use 1 to 63 of a-z, 0-9 and '-', beginning with a letter and not ending in '-'");
+                 "name a Region NAME or TENANT.NAME: 1 to 63 of a-z, 0-9 and '-', each part "
+                 "beginning with a letter and not ending in '-'");
+}
+
+absl::string_view TenantOfRegionId(absl::string_view id) {
+  const size_t dot = id.find('.');
+  return dot == absl::string_view::npos ? absl::string_view() : id.substr(0, dot);
 }
 
 absl::StatusOr<std::string> ParseResourceName(absl::string_view collection,
@@ -56,7 +77,8 @@ absl::StatusOr<std::string> ParseResourceName(absl::string_view collection,
                    absl::StrCat("write it as ", prefix, "NAME"));
   }
   const absl::string_view id = name.substr(prefix.size());
-  if (absl::Status status = CheckResourceId(id, collection == "regions"); !status.ok()) {
+  if (absl::Status status = collection == "regions" ? CheckRegionId(id, true) : CheckResourceId(id);
+      !status.ok()) {
     return status;
   }
   return std::string(id);

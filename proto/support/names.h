@@ -13,9 +13,16 @@
 
 namespace cxlpool {
 
-// OK if `id` matches [a-z]([a-z0-9-]{0,61}[a-z0-9])?, or a UUID in lower case where `allow_uuid`.
+// OK if `id` matches [a-z]([a-z0-9-]{0,61}[a-z0-9])?.
 // INVALID_ARGUMENT/BAD_NAME quotes the id (escaped, cut to 80 characters) and states the rule.
-absl::Status CheckResourceId(absl::string_view id, bool allow_uuid = false);
+absl::Status CheckResourceId(absl::string_view id);
+
+// The same of a Region's: NAME, or TENANT.NAME, which is of the tenant's own name space (at most 63
+// characters in all); or a UUID where `allow_uuid`.
+absl::Status CheckRegionId(absl::string_view id, bool allow_uuid = false);
+
+// "ml" of "ml.kv-cache"; empty: the name is of no tenant's name space.
+absl::string_view TenantOfRegionId(absl::string_view id);
 
 // The id of `name` within `collection` ("hosts"): "hosts/host-a" gives "host-a".
 // INVALID_ARGUMENT/BAD_NAME if it is not of that collection or the id is not well formed.

@@ -21,6 +21,21 @@ TEST(NamesTest, RefusesOthersAndSaysTheRule) {
   EXPECT_LT(status.message().size(), 600u);
 }
 
+TEST(NamesTest, ARegionsNameMayBeginWithItsTenant) {
+  for (const char* good : {"kv", "ml.kv-cache", "a.b"})
+    EXPECT_TRUE(CheckRegionId(good).ok()) << good;
+  for (const char* bad : {".kv", "ml.", "ml..kv", "ml.kv.x", "Ml.kv", "ml-.kv", "ml.-kv", "ml.7"}) {
+    EXPECT_EQ(ReasonOf(CheckRegionId(bad)), "BAD_NAME") << bad;
+  }
+  EXPECT_TRUE(CheckRegionId("ml." + std::string(60, 'a')).ok());
+  EXPECT_FALSE(CheckRegionId("ml." + std::string(61, 'a')).ok());
+  EXPECT_FALSE(CheckResourceId("ml.kv").ok());
+  EXPECT_EQ(ParseResourceName("regions", "regions/ml.kv").value(), "ml.kv");
+  EXPECT_FALSE(ParseResourceName("hosts", "hosts/ml.kv").ok());
+  EXPECT_EQ(TenantOfRegionId("ml.kv"), "ml");
+  EXPECT_EQ(TenantOfRegionId("kv"), "");
+}
+
 TEST(NamesTest, ParsesWithinACollection) {
   EXPECT_EQ(ParseResourceName("hosts", "hosts/host-a").value(), "host-a");
   EXPECT_FALSE(ParseResourceName("hosts", "regions/host-a").ok());

@@ -15,7 +15,7 @@ namespace {
 CXLPOOL_FUZZ(names) {
   if (const auto id = ParseResourceName("regions", bytes); id.ok()) {
     Require(ResourceName("regions", *id) == bytes);
-    Require(CheckResourceId(*id, /*allow_uuid=*/true).ok());
+    Require(CheckRegionId(*id, /*allow_uuid=*/true).ok());
   }
   if (const auto uuid = ParseUuid(bytes); uuid.ok()) {
     Require(uuid->size() == 16);

@@ -68,9 +68,35 @@ class AccessTest(PoolTest):
         self.refused('otto', 'ROLE_NOT_ALLOWED', 'host', 'fence', 'host-a', '--reason', 'x', '--yes')
         self.refused('otto', 'ROLE_NOT_ALLOWED', 'access', 'grant', 'otto', '--role', 'admin', *WHY)
         table = self.by('vic', 'access', 'list').splitlines()
-        self.assertRegex(table[0], r'^IDENTITY +ROLE +UNTIL +BOUND +BY +REASON$')
-        self.assertRegex(table[2], r'^cxlpool://operator/otto +operator +- +20\S+Z +cxlpool://operator/admin +of a test$')
+        self.assertRegex(table[0], r'^IDENTITY +ROLE +TENANTS +UNTIL +BOUND +BY +REASON$')
+        self.assertRegex(table[2], r'^cxlpool://operator/otto +operator +- +- +20\S+Z +cxlpool://operator/admin +of a test$')
         self.by('otto', 'region', 'release', 'kv', '--detach-all', '--wait')
+
+    def test_a_tenant_has_its_own_and_hears_of_nothing_else(self):
+        for tenant in ('ml', 'db'):
+            self.pool.cli('tenant', 'set', tenant, '--quota', '1GiB')
+            self.addCleanup(self.pool.cli, 'tenant', 'remove', tenant)
+        self.pool.cli('host', 'enrol', 'host-a', '--tenant', 'default', '--tenant', 'ml')
+        self.pool.cli('access', 'grant', 'otto', '--role', 'tenant', '--tenant', 'ml', *WHY)
+        self.pool.cli('access', 'grant', 'guard', '--role', 'scheduler', '--tenant', 'ml', *WHY)
+        self.addCleanup(self.end_roles)
+        self.addCleanup(self.pool.release_all)
+        self.pool.cli('region', 'allocate', 'db.secret', '--tenant', 'db', '--size', '256MiB')
+        self.assertEqual(self.by('otto', 'access', 'whoami'), 'cxlpool://operator/otto tenant of tenants/ml\n')
+        self.by('otto', 'region', 'allocate', 'ml.kv', '--tenant', 'ml', '--size', '256MiB', '--host', 'host-a', '--wait')
+        self.assertNotIn('secret', self.by('otto', 'region', 'list'))
+        self.assertIn('ml.kv', self.by('otto', '-o', 'name', 'region', 'list'))
+        self.assertNotIn('ml.kv', self.by('guard', '-o', 'name', 'region', 'list'))
+        for words, status in ((('region', 'get', 'db.secret'), 4), (('tenant', 'get', 'db'), 4)):
+            with self.assertRaises(CliError) as refused:
+                self.by('otto', *words)
+            self.assertEqual(refused.exception.status, status, words)
+        self.refused('otto', 'NAME_NOT_YOURS', 'region', 'allocate', 'kv', '--tenant', 'ml', '--size', '256MiB')
+        self.refused('otto', 'ROLE_NOT_ALLOWED', 'host', 'list')
+        self.refused('otto', 'ROLE_NOT_ALLOWED', 'explain', 'region/db.secret')
+        with self.assertRaisesRegex(CliError, 'TENANT_HAS_ROLES'):
+            self.pool.cli('tenant', 'remove', 'ml')
+        self.by('otto', 'region', 'release', 'ml.kv', '--detach-all', '--wait')
 
     def test_a_role_ends_by_itself_and_with_it_what_stands(self):
         self.pool.cli('access', 'grant', 'guard', '--role', 'viewer', '--for', '4s', *WHY)

@@ -146,10 +146,11 @@ inline Revocation FullRevocation() {
 
 inline RoleBinding FullRoleBinding() {
   RoleBinding binding;
-  [[maybe_unused]] auto& [key, identity, role, end, reason, principal, time] = binding;
+  [[maybe_unused]] auto& [key, identity, role, tenants, end, reason, principal, time] = binding;
   key = 9;
   identity = "spiffe://site/ci";
-  role = PoolRole::kOperator;
+  role = PoolRole::kScheduler;
+  tenants = {"db", "ml"};
   end = absl::FromUnixMicros(1'700'000'000'000'001);
   reason = "nightly tests";
   principal = "cxlpool://operator/bob";

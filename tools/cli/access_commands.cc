@@ -7,6 +7,7 @@ namespace {
 
 struct AccessFlags {
   Flag identity, role, term, reason;
+  std::vector<std::string> tenants;
 };
 
 void AddIdentity(CLI::App* app, AccessFlags& flags) {
@@ -28,6 +29,10 @@ void AddGrant(CLI::App* access, Chosen& chosen) {
   app->add_option("--role", flags->role, "What it may do")
       ->type_name(ChoiceType("RIGHTS"))
       ->required();
+  app->add_option("--tenant", flags->tenants,
+                  "Whose Regions a tenant or a scheduler has; again for each")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   app->add_option("--for", flags->term, "For how long: 8h, 30d (default: for good)")
       ->type_name("DURATION");
   app->add_option("--reason", flags->reason, "Why, for the list and the audit record")
@@ -41,6 +46,9 @@ void AddGrant(CLI::App* access, Chosen& chosen) {
     fields.Text("IDENTITY", flags->identity,
                 [&](std::string text) { binding.set_identity(FullIdentity(text)); });
     fields.Role(flags->role, [&](v1::Role role) { binding.set_role(role); });
+    for (const std::string& tenant : flags->tenants) {
+      fields.Name("tenants", tenant, [&](std::string name) { binding.add_tenants(name); });
+    }
     fields.Term("--for", flags->term,
                 [&](google::protobuf::Duration term) { command.term = term; });
     fields.Text("--reason", flags->reason, [&](std::string text) { binding.set_reason(text); });

@@ -56,8 +56,11 @@ constexpr std::array<EnumWord<v1::Access>, 2> kAccesses = {
     {{"rw", v1::READ_WRITE}, {"ro", v1::READ_ONLY}}};
 constexpr std::array<EnumWord<v1::Enforcer>, 2> kEnforcers = {
     {{"fabric", v1::FABRIC}, {"any", v1::ENFORCER_UNSPECIFIED}}};
-constexpr std::array<EnumWord<v1::Role>, 3> kRoles = {
-    {{"viewer", v1::VIEWER}, {"operator", v1::OPERATOR}, {"admin", v1::ADMIN}}};
+constexpr std::array<EnumWord<v1::Role>, 5> kRoles = {{{"viewer", v1::VIEWER},
+                                                       {"tenant", v1::TENANT},
+                                                       {"scheduler", v1::SCHEDULER},
+                                                       {"operator", v1::OPERATOR},
+                                                       {"admin", v1::ADMIN}}};
 constexpr std::array<EnumWord<v1::PlacementPolicy>, 5> kPolicies = {{{"pack", v1::PACK},
                                                                      {"spread", v1::SPREAD},
                                                                      {"bandwidth", v1::BANDWIDTH},
@@ -145,7 +148,7 @@ void Fields::Name(absl::string_view collection, const Flag& text, const SetText&
 void Fields::NewRegionId(const Flag& text, const SetText& set) {
   if (!text.has_value()) return;
   const std::string id(absl::StripPrefix(*text, "regions/"));
-  if (absl::Status status = CheckResourceId(id); !status.ok()) return Keep(status);
+  if (absl::Status status = CheckRegionId(id); !status.ok()) return Keep(status);
   set(id);
 }
 

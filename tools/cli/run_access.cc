@@ -24,9 +24,12 @@ absl::Status PrintAnswer(Printer& printer, const v1::RoleBinding& binding) {
 }
 
 absl::Status PrintAnswer(Printer& printer, const v1::Self& self) {
+  std::string of = self.host();
+  for (const std::string& tenant : self.tenants())
+    absl::StrAppend(&of, of.empty() ? "" : ", ", tenant);
   return Print(printer, self,
                absl::StrCat(self.identity(), " ", absl::AsciiStrToLower(v1::Role_Name(self.role())),
-                            self.host().empty() ? "" : absl::StrCat(" of ", self.host()), "\n"));
+                            of.empty() ? "" : absl::StrCat(" of ", of), "\n"));
 }
 
 // The end is counted from now: when it was typed, it was meant so.

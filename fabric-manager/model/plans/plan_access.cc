@@ -5,6 +5,7 @@
 #include "fabric-manager/model/plans/plan_parts.h"
 #include "fabric-manager/model/plans/planner.h"
 #include "proto/support/mutant.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -39,20 +40,43 @@ absl::string_view ToString(PoolRole role) {
       return "OPERATOR";
     case PoolRole::kAdmin:
       return "ADMIN";
+    case PoolRole::kTenant:
+      return "TENANT";
+    case PoolRole::kScheduler:
+      return "SCHEDULER";
   }
   return "?";
 }
 
-std::optional<PoolRole> RoleOf(const RoleBindings& bindings, absl::string_view identity,
-                               bool operator_certificate, absl::Time now) {
+std::optional<Granted> RoleOf(const RoleBindings& bindings, absl::string_view identity,
+                              bool operator_certificate, absl::Time now) {
   if (bindings.empty()) {
-    return operator_certificate ? std::optional(PoolRole::kAdmin) : std::nullopt;
+    return operator_certificate ? std::optional(Granted{PoolRole::kAdmin}) : std::nullopt;
   }
   const auto bound = bindings.find(identity);
   if (bound == bindings.end()) return std::nullopt;
   const bool ended = bound->second.end <= now && !CXLPOOL_MUTANT("bindings-never-end");
-  return ended ? std::nullopt : std::optional(bound->second.role);
+  if (ended) return std::nullopt;
+  return Granted{bound->second.role, bound->second.tenants};
 }
+
+namespace {
+
+// Only of tenants that there are: otherwise whoever makes one of that name later would be seen by
+// somebody whom nobody remembers.
+absl::Status CheckTenants(const PoolState& state, const RoleBinding& binding) {
+  for (const std::string& tenant : binding.tenants) {
+    if (tenant == kDefaultTenant || state.FindTenant(tenant) != nullptr) continue;
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
+                  absl::StrCat("there is no tenant ", Quoted(tenant)),
+                  absl::StrCat("see `cxlpool tenant list`, or make it: `cxlpool tenant set ",
+                               CutText(tenant, 80), "`"),
+                  {{"tenant", CutText(tenant, 80)}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 // One that changes nothing is no change, whatever reason it gives: who bound it first, and why, is
 // kept.
@@ -67,11 +91,15 @@ absl::StatusOr<Change> PlanBindRole(const PoolState& state, const Caller& caller
         absl::StrCat(Quoted(binding.identity), " is the identity of host \"", host->id, "\""),
         "give a person or a program an identity of its own", {{"host", host->id}});
   }
+  if (absl::Status status = CheckTenants(state, binding); !status.ok()) return status;
   const RoleBindings& bindings = state.access_rules().bindings;
   const auto known = bindings.find(binding.identity);
   RoleBinding wanted = binding;
   if (known != bindings.end()) {
-    if (known->second.role == wanted.role && known->second.end == wanted.end) return Change{};
+    if (known->second.role == wanted.role && known->second.tenants == wanted.tenants &&
+        known->second.end == wanted.end) {
+      return Change{};
+    }
     wanted.key = known->second.key;
   } else if (bindings.size() >= kMaxRoleBindings) {
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_BINDINGS",

@@ -110,7 +110,11 @@ TEST_F(PlanAccessTest, EachPlanWantsItsRight) {
   const auto may = [&](PoolRole role, Right right) {
     return CheckCaller(state(), Caller::User(kBob, role), right).ok();
   };
-  for (const Right right : {Right::kUseMemory, Right::kRunPool, Right::kAdminister}) {
+  for (const Right right :
+       {Right::kUseMemory, Right::kMoveMemory, Right::kRunPool, Right::kAdminister}) {
+    for (const PoolRole role : {PoolRole::kTenant, PoolRole::kScheduler}) {
+      EXPECT_EQ(may(role, right), right == Right::kUseMemory || right == Right::kMoveMemory);
+    }
     EXPECT_FALSE(may(PoolRole::kViewer, right));
     EXPECT_EQ(may(PoolRole::kOperator, right), right != Right::kAdminister);
     EXPECT_TRUE(may(PoolRole::kAdmin, right));
@@ -130,12 +134,12 @@ TEST_F(PlanAccessTest, EachPlanWantsItsRight) {
 TEST(RoleOfTest, CertificatesOfOperatorsCountWhileNobodyIsBound) {
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   RoleBindings bindings;
-  EXPECT_EQ(RoleOf(bindings, kBob, true, now), PoolRole::kAdmin);
+  EXPECT_EQ(RoleOf(bindings, kBob, true, now), Granted{PoolRole::kAdmin});
   EXPECT_EQ(RoleOf(bindings, kCi, false, now), std::nullopt);
   bindings[kCi] = {.key = 1, .identity = kCi, .role = PoolRole::kOperator, .end = now};
   EXPECT_EQ(RoleOf(bindings, kBob, true, now), std::nullopt);
   EXPECT_EQ(RoleOf(bindings, kCi, false, now), std::nullopt) << "it has ended";
-  EXPECT_EQ(RoleOf(bindings, kCi, false, now - absl::Seconds(1)), PoolRole::kOperator);
+  EXPECT_EQ(RoleOf(bindings, kCi, false, now - absl::Seconds(1)), Granted{PoolRole::kOperator});
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "fabric-manager/model/plans/planner.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 // What is wrong with the request whatever the pool is like.
 absl::Status CheckSpec(const AllocateSpec& spec) {
   if (!spec.region_id.empty()) {
-    if (absl::Status status = CheckResourceId(spec.region_id); !status.ok()) return status;
+    if (absl::Status status = CheckRegionId(spec.region_id); !status.ok()) return status;
   }
   if (absl::Status status = CheckResourceId(spec.tenant); !status.ok()) return status;
   if (spec.size_bytes == 0) {
@@ -46,6 +47,26 @@ absl::Status CheckSpec(const AllocateSpec& spec) {
   return absl::OkStatus();
 }
 
+// What a tenant's caller may ask for: its own tenants' memory, wherever the pool puts it, on hosts
+// that serve them.
+absl::Status CheckTenantsRights(const PoolState& state, const AllocateSpec& spec) {
+  const Caller& caller = spec.caller;
+  if (!caller.HasTenant(spec.tenant) && !CXLPOOL_MUTANT("tenant-allocates-for-others")) {
+    return Refuse(
+        absl::StatusCode::kPermissionDenied, "TENANT_NOT_YOURS",
+        absl::StrCat(caller.identity(), " has no role for tenant ", Quoted(spec.tenant)),
+        absl::StrCat("allocate for one of yours: ", absl::StrJoin(caller.tenants(), ", ")),
+        {{"tenant", CutText(spec.tenant, 80)}});
+  }
+  if (!spec.device.empty()) {
+    return Refuse(absl::StatusCode::kPermissionDenied, "DEVICE_NOT_YOURS",
+                  "who has a role for tenants does not choose devices",
+                  "leave device out, or let an operator allocate it", {{"field", "device"}});
+  }
+  if (spec.host.empty()) return absl::OkStatus();
+  return CheckHostOf(state, caller, spec.host, spec.tenant);
+}
+
 // What `caller` may ask for: a host allocates on itself, and for the tenants of its enrolment; only
 // who knows the host's users says which of them asks.
 absl::Status CheckRights(const PoolState& state, const AllocateSpec& spec) {
@@ -59,6 +80,7 @@ absl::Status CheckRights(const PoolState& state, const AllocateSpec& spec) {
                   "leave owner and maker_uid out, or allocate from the host that they are on",
                   {{"identity", who}});
   }
+  if (caller.for_tenants()) return CheckTenantsRights(state, spec);
   if (!caller.is_host()) return absl::OkStatus();
   if (spec.host != caller.host() && !CXLPOOL_MUTANT("host-allocates-for-others")) {
     return Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_HOST",
@@ -79,15 +101,18 @@ absl::Status CheckRights(const PoolState& state, const AllocateSpec& spec) {
 }
 
 // A free name made of a new tag. The name is for people: only the tag is identity.
-absl::Status NameRegion(const PoolState& state, PlanContext& context, Region& region) {
+// A tenant's is in its own name space.
+absl::Status NameRegion(const PoolState& state, const Caller& caller, PlanContext& context,
+                        Region& region) {
+  const std::string space = caller.for_tenants() ? absl::StrCat(region.tenant.str(), ".") : "";
   constexpr int kTries = 16;
   for (int i = 0; i < kTries; ++i) {
     region.tag = context.make_tag();
     if (state.FindRegionByTag(region.tag) != nullptr) continue;
     if (!region.id.empty()) return absl::OkStatus();
     const std::string id =
-        absl::StrCat("r-", absl::BytesToHexString(region.tag.bytes().substr(0, 6)));
-    if (state.FindRegionById(id) != nullptr) continue;
+        absl::StrCat(space, "r-", absl::BytesToHexString(region.tag.bytes().substr(0, 6)));
+    if (state.FindRegionById(id) != nullptr || !CheckRegionId(id).ok()) continue;
     region.id = id;
     return absl::OkStatus();
   }
@@ -108,6 +133,10 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
 
   if (absl::Status status = CheckSpec(spec); !status.ok()) return status;
   if (absl::Status status = CheckRights(state, spec); !status.ok()) return status;
+  if (absl::Status status = CheckNameSpace(spec.caller, spec.region_id, spec.tenant);
+      !status.ok()) {
+    return status;
+  }
   if (!spec.region_id.empty() && state.FindRegionById(spec.region_id) != nullptr) {
     return Refuse(absl::StatusCode::kAlreadyExists, "REGION_EXISTS",
                   absl::StrCat("there is a region ", Quoted(spec.region_id), " already"),
@@ -156,10 +185,12 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
 
   auto region = std::make_shared<Region>();
   region->id = spec.region_id;
-  if (absl::Status status = NameRegion(state, context, *region); !status.ok()) return status;
+  region->tenant = spec.tenant;
+  if (absl::Status status = NameRegion(state, spec.caller, context, *region); !status.ok()) {
+    return status;
+  }
   region->key = context.next_id();
   region->generation = context.next_id();
-  region->tenant = spec.tenant;
   region->requested_bytes = spec.size_bytes;
   region->sharing = spec.sharing;
   region->state = RegionState::kAllocated;

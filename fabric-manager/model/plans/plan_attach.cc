@@ -63,7 +63,7 @@ absl::Status CheckExtents(const PoolState& state, const Region& region, const At
 // gets them. An equal one that is there already is the answer, and nothing changes.
 absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
                                 PlanContext& context) {
-  auto retry = BeginPlan(state, spec.caller, Right::kRunPool, spec.request);
+  auto retry = BeginPlan(state, spec.caller, Right::kMoveMemory, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
@@ -73,6 +73,10 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
   if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
   const bool going_down = region.compensating || (region.state != RegionState::kAllocated &&
                                                   region.state != RegionState::kReserved);
+  if (absl::Status status = CheckHostOf(state, spec.caller, spec.host, region.tenant.str());
+      !status.ok()) {
+    return status;
+  }
   if (const Attachment* present = region.FindAttachment(absl::string_view(spec.host));
       present != nullptr && !going_down) {
     if (absl::Status status = CheckSame(region, *present, spec); !status.ok()) return status;
@@ -114,7 +118,7 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
 // Turns the Attachment round. Its slots and bytes stay taken until it is proven unbound.
 absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
                                 PlanContext& context) {
-  auto retry = BeginPlan(state, spec.caller, Right::kRunPool, spec.request);
+  auto retry = BeginPlan(state, spec.caller, Right::kMoveMemory, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
@@ -125,6 +129,10 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
     return status;
   }
   const Attachment* present = (*found)->FindAttachment(absl::string_view(spec.host));
+  if (present == nullptr) {
+    absl::Status status = CheckHostOf(state, spec.caller, spec.host, (*found)->tenant.str());
+    if (!status.ok()) return status;
+  }
   // A name that nobody has is more likely misspelt than detached.
   if (present == nullptr && state.FindHost(spec.host) == nullptr &&
       !CXLPOOL_MUTANT("detach-from-nobody")) {

@@ -29,16 +29,20 @@ absl::Status Releasing(const Region& region) {
 // that the name they knew is not the Region's any more.
 absl::StatusOr<Plan> PlanRename(const PoolState& state, const RenameSpec& spec,
                                 PlanContext& context) {
-  auto retry = BeginPlan(state, spec.caller, Right::kRunPool, spec.request);
+  auto retry = BeginPlan(state, spec.caller, Right::kMoveMemory, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
-  if (absl::Status status = CheckResourceId(spec.new_region_id); !status.ok()) return status;
+  if (absl::Status status = CheckRegionId(spec.new_region_id); !status.ok()) return status;
   const auto found = GetRegion(state, spec.caller, spec.region_id);
   if (!found.ok()) return found.status();
   const Region& region = **found;
   if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
   if (region.id == spec.new_region_id) return Unchanged(*found, spec.request, context);
+  if (absl::Status status = CheckNameSpace(spec.caller, spec.new_region_id, region.tenant.str());
+      !status.ok()) {
+    return status;
+  }
   if (GoesDown(region)) return Releasing(region);
   if (state.FindRegionById(spec.new_region_id) != nullptr) {
     return Refuse(absl::StatusCode::kAlreadyExists, "REGION_EXISTS",
@@ -68,7 +72,7 @@ absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec,
   const Region& region = **found;
   const bool owner =
       !region.requests.empty() && region.requests.front().id.principal == spec.request.id.principal;
-  if (!owner && !spec.caller.for_pool() && !CXLPOOL_MUTANT("anybody-renews")) {
+  if (!owner && spec.caller.is_host() && !CXLPOOL_MUTANT("anybody-renews")) {
     return Refuse(absl::StatusCode::kPermissionDenied, "NOT_OWNER",
                   absl::StrCat(LabelOf(region), " was allocated by somebody else"),
                   "let them renew it, or an operator", {{"region", region.id}});

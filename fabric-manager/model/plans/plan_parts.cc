@@ -92,10 +92,46 @@ absl::Status UnknownRegion(const Caller& caller, absl::string_view region_id) {
                   "see `cxlpool region list`; it may have been released",
                   {{"region", CutText(region_id, 80)}});
   }
+  if (caller.for_tenants()) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
+                  absl::StrCat("your tenants have no region ", Quoted(region_id)),
+                  "see `cxlpool region list`; it may have been released",
+                  {{"region", CutText(region_id, 80)}});
+  }
   return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
                 absl::StrCat("host ", Quoted(caller.host()), " has no region ", Quoted(region_id)),
                 "see which Regions the host has; an operator sees all (`cxlpool region list`)",
                 {{"region", CutText(region_id, 80)}});
+}
+
+// Says nothing of whether anybody has the name: who meets this may not use it either way.
+absl::Status CheckNameSpace(const Caller& caller, absl::string_view region_id,
+                            absl::string_view tenant) {
+  const absl::string_view space = TenantOfRegionId(region_id);
+  const bool anywhere =
+      region_id.empty() || !caller.for_tenants() || CXLPOOL_MUTANT("tenant-names-regions-anything");
+  if (space == tenant || (space.empty() && anywhere)) return absl::OkStatus();
+  return Refuse(
+      absl::StatusCode::kPermissionDenied, "NAME_NOT_YOURS",
+      space.empty()
+          ? absl::StrCat("region names of tenant ", Quoted(tenant), " begin with it")
+          : absl::StrCat("region names that begin with ", Quoted(space),
+                         " are that tenant's, and this is a region of tenant ", Quoted(tenant)),
+      absl::StrCat("name it ", tenant, ".", region_id.substr(region_id.find('.') + 1)),
+      {{"region", CutText(region_id, 80)}, {"tenant", std::string(tenant)}});
+}
+
+// In the same words for a host that is not there, and for one that serves others.
+absl::Status CheckHostOf(const PoolState& state, const Caller& caller, absl::string_view host,
+                         absl::string_view tenant) {
+  if (!caller.for_tenants() || CXLPOOL_MUTANT("tenant-attaches-anywhere")) return absl::OkStatus();
+  const Host* known = state.FindHost(host);
+  if (known != nullptr && !known->retired && known->Serves(tenant)) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kPermissionDenied, "HOST_NOT_YOURS",
+                absl::StrCat("no host ", Quoted(host), " serves tenant ", Quoted(tenant)),
+                absl::StrCat("let an operator enrol it for that tenant: `cxlpool host enrol ",
+                             CutText(host, 80), " --tenant ", tenant, "`"),
+                {{"host", CutText(host, 80)}, {"tenant", std::string(tenant)}});
 }
 
 void Remember(Region& region, const Request& request) {

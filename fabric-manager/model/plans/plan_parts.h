@@ -45,6 +45,18 @@ absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, const Caller& caller
 // Those words. NOT_FOUND/UNKNOWN_REGION.
 absl::Status UnknownRegion(const Caller& caller, absl::string_view region_id);
 
+// Whether a Region of `tenant` may be named so: a name that begins with a tenant ("ml.kv") is for
+// its Regions only, and a caller with a role for tenants gives no others. So nobody learns by a
+// name that was refused what other tenants have, or takes a name before them.
+// PERMISSION_DENIED/NAME_NOT_YOURS. An empty id is nobody's.
+absl::Status CheckNameSpace(const Caller& caller, absl::string_view region_id,
+                            absl::string_view tenant);
+
+// Whether a caller with a role for tenants may attach one of `tenant`'s Regions to `host`.
+// PERMISSION_DENIED/HOST_NOT_YOURS. Others may: what the host is like they learn elsewhere.
+absl::Status CheckHostOf(const PoolState& state, const Caller& caller, absl::string_view host,
+                         absl::string_view tenant);
+
 // Keeps `request` with the Region; the oldest but the first makes room.
 void Remember(Region& region, const Request& request);
 

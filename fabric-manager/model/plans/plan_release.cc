@@ -33,7 +33,7 @@ bool IsAsFound(const Region& region, const ReleaseSpec& spec) {
 // Hosts whose Attachments stand in the way. One on its way down does not.
 std::vector<std::string> Blockers(const Region& region, const ReleaseSpec& spec) {
   std::vector<std::string> hosts;
-  const bool may_detach = CXLPOOL_MUTANT("host-detaches-others") || spec.caller.for_pool();
+  const bool may_detach = CXLPOOL_MUTANT("host-detaches-others") || !spec.caller.is_host();
   if ((spec.detach_all || spec.force) && may_detach) return hosts;
   for (const Attachment& attachment : region.attachments) {
     if (!attachment.settled().detaching && attachment.host != spec.caller.host()) {
@@ -61,7 +61,7 @@ absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
   const std::string names = absl::StrJoin(hosts, ", ");
   return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_ATTACHED",
                 absl::StrCat(label, " is attached to ", names),
-                spec.caller.for_pool()
+                !spec.caller.is_host()
                     ? "detach it there first, or release it with detach_all (--detach-all)"
                     : "let an operator detach it there, or release it when they have",
                 {{"region", region.id}, {"hosts", absl::StrJoin(hosts, ",")}});

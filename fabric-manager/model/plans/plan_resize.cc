@@ -173,7 +173,7 @@ absl::StatusOr<Plan> Shrink(const Region& region, const ResizeSpec& spec, const 
 
 absl::StatusOr<Plan> PlanResize(const PoolState& state, const ResizeSpec& spec,
                                 const InUseFn& in_use, PlanContext& context) {
-  auto retry = BeginPlan(state, spec.caller, Right::kRunPool, spec.request);
+  auto retry = BeginPlan(state, spec.caller, Right::kMoveMemory, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 

@@ -77,6 +77,14 @@ absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const Caller& ca
                   "release them first",
                   {{"tenant", tenant}, {"regions", absl::StrCat(use.regions)}});
   }
+  for (const auto& [identity, binding] : state.access_rules().bindings) {
+    const auto& tenants = binding.tenants;
+    if (std::find(tenants.begin(), tenants.end(), tenant) == tenants.end()) continue;
+    return Refuse(absl::StatusCode::kFailedPrecondition, "TENANT_HAS_ROLES",
+                  absl::StrCat(identity, " has a role for tenant \"", tenant, "\""),
+                  absl::StrCat("take it away first: `cxlpool access revoke ", identity, "`"),
+                  {{"tenant", tenant}, {"identity", identity}});
+  }
   return Change{Erased{known->key}};
 }
 

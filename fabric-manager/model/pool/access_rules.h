@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -16,17 +17,27 @@
 
 namespace cxlpool::fm {
 
-// Each may do what those before it may: rule.proto says what that is.
-enum class PoolRole : uint8_t { kViewer = 1, kOperator = 2, kAdmin = 3 };
+// What rule.proto says. Of the first three each may do what those before it may, in the whole pool;
+// the others are for tenants.
+enum class PoolRole : uint8_t {
+  kViewer = 1,
+  kOperator = 2,
+  kAdmin = 3,
+  kTenant = 4,
+  kScheduler = 5
+};
 absl::string_view ToString(PoolRole role);  // "VIEWER"
+constexpr bool IsForTenants(PoolRole role) { return role >= PoolRole::kTenant; }
 
 inline constexpr size_t kMaxRoleBindings = 10'000;
+inline constexpr size_t kMaxTenantsOfRole = 256;
 
 // That an identity has a role.
 struct RoleBinding {
   Key key = 0;
   std::string identity;  // URI.
   PoolRole role = PoolRole::kViewer;
+  std::vector<std::string> tenants = {};    // Sorted; of a role for tenants only.
   absl::Time end = absl::InfiniteFuture();  // InfiniteFuture: for good.
   std::string reason = {};
   std::string principal = {};  // Who bound it.
@@ -42,11 +53,17 @@ struct AccessRules {
   RoleBindings bindings;
 };
 
-// The role that `identity` has at `now`; nothing: none. `operator_certificate`: it is one of
+struct Granted {
+  PoolRole role = PoolRole::kViewer;
+  std::vector<std::string> tenants = {};
+  friend bool operator==(const Granted&, const Granted&) = default;
+};
+
+// What `identity` has at `now`; nothing: no role. `operator_certificate`: it is one of
 // cxlpool://operator/NAME. While nobody is bound those are all admins, as they were before there
 // were bindings.
-std::optional<PoolRole> RoleOf(const RoleBindings& bindings, absl::string_view identity,
-                               bool operator_certificate, absl::Time now);
+std::optional<Granted> RoleOf(const RoleBindings& bindings, absl::string_view identity,
+                              bool operator_certificate, absl::Time now);
 
 }  // namespace cxlpool::fm
 

@@ -16,15 +16,25 @@ bool SpeaksFor(const Caller& caller, const Host* own) {
   return !own->retired || CXLPOOL_MUTANT("retired-host-acts");
 }
 
+bool Allocated(absl::string_view identity, const Region& region) {
+  static const Interned kAllocate("AllocateRegion");
+  if (region.requests.empty()) return false;
+  const RequestId& made = region.requests.front().id;
+  return made.method == kAllocate && made.principal.str() == identity;
+}
+
 }  // namespace
 
 bool Caller::Has(Right right) const {
   if (is_host()) return right == Right::kUseMemory;
-  if (!for_pool()) return false;
+  if (kind_ == Kind::kNobody) return false;
   switch (right) {
     case Right::kUseMemory:
+    case Right::kMoveMemory:
+      return role_ != PoolRole::kViewer || CXLPOOL_MUTANT("viewers-change-things");
     case Right::kRunPool:
-      return role_ >= PoolRole::kOperator || CXLPOOL_MUTANT("viewers-change-things");
+      return role_ == PoolRole::kOperator || role_ == PoolRole::kAdmin ||
+             CXLPOOL_MUTANT("tenants-run-the-pool");
     case Right::kAdminister:
       return role_ == PoolRole::kAdmin || CXLPOOL_MUTANT("operators-are-admins");
   }
@@ -56,12 +66,15 @@ absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right rig
 
 bool MaySee(const Caller& caller, const Host* own, const Region& region) {
   if (caller.for_pool()) return true;
-  if (caller.is_nobody() || !SpeaksFor(caller, own)) return false;
-  static const Interned kAllocate("AllocateRegion");
-  if (!region.requests.empty()) {
-    const RequestId& made = region.requests.front().id;
-    if (made.method == kAllocate && made.principal.str() == own->identity) return true;
+  if (caller.for_tenants()) {
+    if (!caller.HasTenant(region.tenant.str()) && !CXLPOOL_MUTANT("tenant-sees-any-region")) {
+      return false;
+    }
+    return caller.role() == PoolRole::kTenant || Allocated(caller.identity(), region) ||
+           CXLPOOL_MUTANT("scheduler-has-anybodys");
   }
+  if (caller.is_nobody() || !SpeaksFor(caller, own)) return false;
+  if (Allocated(own->identity, region)) return true;
   if (CXLPOOL_MUTANT("host-sees-any-region")) return true;
   return region.FindAttachment(absl::string_view(own->id)) != nullptr && own->Serves(region.tenant);
 }

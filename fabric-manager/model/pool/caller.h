@@ -6,8 +6,10 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_MODEL_POOL_CALLER_H_
 #define CXLPOOL_FABRIC_MANAGER_MODEL_POOL_CALLER_H_
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -22,7 +24,8 @@ class PoolState;
 // What a plan is made under. Each plan names the one that it needs.
 enum class Right {
   kUseMemory,   // Have memory, a host for itself, and give it back. The plan judges whose it is.
-  kRunPool,     // Decide for others: where Regions are attached, devices, hosts.
+  kMoveMemory,  // Attach, detach, resize and rename Regions. Likewise.
+  kRunPool,     // Decide for others: devices, hosts.
   kAdminister,  // What rests on a person's word or is about rights: force, fences, failed devices,
                 // tenants, revocations, bindings.
 };
@@ -33,8 +36,11 @@ class Caller {
 
   // Somebody with a role in the pool. `identity`: the URI of the certificate, for example
   // "cxlpool://operator/alice".
-  static Caller User(std::string identity, PoolRole role) {
-    return Caller(Kind::kUser, std::move(identity), {}, role);
+  // `tenants`: of a role for tenants.
+  static Caller User(std::string identity, PoolRole role, std::vector<std::string> tenants = {}) {
+    Caller user(Kind::kUser, std::move(identity), {}, role);
+    user.tenants_ = std::move(tenants);
+    return user;
   }
   static Caller Admin(std::string identity) { return User(std::move(identity), PoolRole::kAdmin); }
   // The agent of `host`, for itself or for an application there.
@@ -50,9 +56,17 @@ class Caller {
   bool is_nobody() const { return kind_ == Kind::kNobody; }
   bool is_host() const { return kind_ == Kind::kHost; }
   bool is_local() const { return kind_ == Kind::kLocal; }
-  // Whether it has a role in the pool: then it sees all of it.
-  bool for_pool() const { return kind_ == Kind::kUser || kind_ == Kind::kLocal; }
-  PoolRole role() const { return role_; }  // Only if for_pool().
+  // Whether it has a role in the whole pool: then it sees all of it.
+  bool for_pool() const {
+    return (kind_ == Kind::kUser && !IsForTenants(role_)) || kind_ == Kind::kLocal;
+  }
+  // Whether it has one for tenants: then it sees what is theirs, and nothing else.
+  bool for_tenants() const { return kind_ == Kind::kUser && IsForTenants(role_); }
+  PoolRole role() const { return role_; }  // Only if for_pool() or for_tenants().
+  const std::vector<std::string>& tenants() const { return tenants_; }  // Only if for_tenants().
+  bool HasTenant(absl::string_view tenant) const {
+    return std::binary_search(tenants_.begin(), tenants_.end(), tenant);
+  }
   bool Has(Right right) const;
   const std::string& identity() const { return identity_; }
   const std::string& host() const { return host_; }  // Empty unless is_host().
@@ -73,6 +87,7 @@ class Caller {
   PoolRole role_ = PoolRole::kViewer;
   std::string identity_;
   std::string host_;
+  std::vector<std::string> tenants_;
 };
 
 // Whether `caller` has `right` now. INTERNAL/NO_CALLER: nobody. PERMISSION_DENIED: NOT_ENROLLED (no
@@ -80,8 +95,9 @@ class Caller {
 absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right right);
 
 // Whether `caller` may know of the Region at all: who has a role in the pool knows of every one, a
-// host of those that it allocated, whatever it serves now, and of those that are attached to it and
-// of a tenant that it serves. `own` is the record of the caller's host, null where there is none.
+// tenant of those of its tenants, a scheduler of those of them that it allocated, a host of those
+// that it allocated, whatever it serves now, and of those that are attached to it and of a tenant
+// that it serves. `own` is the record of the caller's host, null where there is none.
 bool MaySee(const Caller& caller, const Host* own, const Region& region);
 
 }  // namespace cxlpool::fm

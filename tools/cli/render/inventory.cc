@@ -16,8 +16,9 @@ namespace cxlpool::cli {
 namespace {
 
 // For whom a host may allocate: short names.
-std::string TenantNames(const v1::Host& host) {
-  return absl::StrJoin(host.tenants(), ",", [](std::string* out, const std::string& name) {
+template <typename Message>
+std::string TenantNames(const Message& of) {
+  return absl::StrJoin(of.tenants(), ",", [](std::string* out, const std::string& name) {
     absl::StrAppend(out, ShortName(name));
   });
 }
@@ -232,10 +233,10 @@ std::string RevocationTable(const v1::ListRevocationsResponse& revocations) {
 }
 
 std::string RoleBindingTable(const v1::ListRoleBindingsResponse& bindings) {
-  Table table({{"IDENTITY"}, {"ROLE"}, {"UNTIL"}, {"BOUND"}, {"BY"}, {"REASON"}});
+  Table table({{"IDENTITY"}, {"ROLE"}, {"TENANTS"}, {"UNTIL"}, {"BOUND"}, {"BY"}, {"REASON"}});
   for (const v1::RoleBinding& binding : bindings.role_bindings()) {
     table.AddRow({binding.identity(), absl::AsciiStrToLower(v1::Role_Name(binding.role())),
-                  TimeText(binding.has_end_time(), binding.end_time()),
+                  TenantNames(binding), TimeText(binding.has_end_time(), binding.end_time()),
                   TimeText(binding.has_bind_time(), binding.bind_time()), binding.bound_by(),
                   binding.reason()});
   }

@@ -1,0 +1,427 @@
+// What a caller with a role for tenants can do and hear, over TLS: its own, and nothing of others.
+#include <google/protobuf/descriptor.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "cxlpool/v1/access_service.pb.h"
+#include "cxlpool/v1/inventory_service.pb.h"
+#include "cxlpool/v1/pool_service.pb.h"
+#include "proto/support/byte_size.h"
+#include "test/rigs/caller_fixture.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr char kBob[] = "cxlpool://operator/bob";    // A tenant of ml.
+constexpr char kCron[] = "cxlpool://operator/cron";  // A scheduler of ml.
+constexpr uint64_t kOthersGranules = 97;             // Sizes that nothing of ml's comes to.
+constexpr uint64_t kOthersQuota = 1013 * kGranule;
+constexpr uint64_t kOwnQuota = 5000 * kGranule;  // More than the pool has.
+
+// Two tenants. ml's Regions may be on host-a; giraffe's on host-b, with Regions "giraffe.okapi" and
+// "zebra", which an operator named as they liked.
+class TenantRightsTest : public CallerFixture {
+ protected:
+  void SetUp() override {
+    CallerFixture::SetUp();
+    for (const auto& [tenant, quota] :
+         {std::pair("ml", kOwnQuota), std::pair("giraffe", kOthersQuota)}) {
+      v1::SetTenantRequest set;
+      set.mutable_tenant()->set_name(absl::StrCat("tenants/", tenant));
+      set.mutable_tenant()->set_quota_bytes(quota);
+      ASSERT_EQ(Ask(operator_, "InventoryService/SetTenant", set), "");
+    }
+    for (const auto& [host, tenant] : {std::pair("host-a", "ml"), std::pair("host-b", "giraffe")}) {
+      v1::EnrolHostRequest enrol;
+      enrol.set_host(absl::StrCat("hosts/", host));
+      enrol.add_tenants(absl::StrCat("tenants/", tenant));
+      ASSERT_EQ(Ask(operator_, "InventoryService/EnrolHost", enrol), "");
+    }
+    MakeHostsUsable();
+    ASSERT_EQ(Bind("cxlpool://operator/alice", v1::ADMIN), "");
+    ASSERT_EQ(BindTo(kBob, v1::TENANT, {"ml"}), "");
+    ASSERT_EQ(BindTo(kCron, v1::SCHEDULER, {"ml"}), "");
+    bob_ = ChannelOf(kBob);
+    cron_ = ChannelOf(kCron);
+    for (const char* id : {"giraffe.okapi", "zebra"}) {
+      v1::AllocateRegionRequest allocate = Wanted(id, "giraffe");
+      allocate.set_size_bytes(kOthersGranules * kGranule);
+      ASSERT_EQ(Ask(operator_, "PoolService/AllocateRegion", allocate), "");
+    }
+  }
+
+  std::string BindTo(const std::string& identity, v1::Role role,
+                     const std::vector<std::string>& tenants) {
+    v1::SetRoleBindingRequest request = ToBind(identity, role);
+    for (const std::string& tenant : tenants) {
+      request.mutable_role_binding()->add_tenants("tenants/" + tenant);
+    }
+    return Ask(operator_, "AccessService/SetRoleBinding", request);
+  }
+  static v1::AllocateRegionRequest Wanted(const std::string& id, const std::string& tenant = "ml") {
+    v1::AllocateRegionRequest allocate;
+    allocate.set_request_id(NewId());
+    allocate.set_region_id(id);
+    allocate.set_tenant("tenants/" + tenant);
+    allocate.set_size_bytes(1);
+    return allocate;
+  }
+  template <typename Request>
+  static std::string AskOf(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                           const std::string& name) {
+    Request request;
+    if constexpr (requires { request.set_request_id(""); }) request.set_request_id(NewId());
+    request.set_name(name);
+    return Ask(channel, method, request);
+  }
+  template <typename Response, typename Request>
+  static Response Get(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                      const Request& request) {
+    RawCall call(channel, absl::StrCat("/cxlpool.v1.", method));
+    call.Send(request.SerializeAsString(), true);
+    Response response;
+    EXPECT_TRUE(call.Read(&response)) << method;
+    call.Skip();
+    const absl::Status status = call.End();
+    EXPECT_TRUE(status.ok()) << method << ": " << status;
+    return response;
+  }
+  static std::vector<std::string> Listed(const std::shared_ptr<grpc::Channel>& channel) {
+    const auto list =
+        Get<v1::ListRegionsResponse>(channel, "PoolService/ListRegions", v1::ListRegionsRequest());
+    std::vector<std::string> names;
+    for (const v1::Region& region : list.regions()) names.push_back(region.name());
+    return names;
+  }
+
+  std::shared_ptr<grpc::Channel> bob_, cron_;
+};
+
+TEST_F(TenantRightsTest, HasMemoryForItsTenants) {
+  v1::AllocateRegionRequest allocate = Wanted("ml.kv");
+  allocate.set_host("hosts/host-a");
+  const auto made = Get<v1::AllocateRegionResponse>(bob_, "PoolService/AllocateRegion", allocate);
+  EXPECT_EQ(made.region().name(), "regions/ml.kv");
+  ASSERT_EQ(made.region().extents_size(), 1);
+  EXPECT_EQ(made.region().extents(0).device(), "") << "where it lies is the pool's matter";
+  EXPECT_EQ(made.region().extents(0).length_bytes(), kGranule);
+  const auto unnamed =
+      Get<v1::AllocateRegionResponse>(bob_, "PoolService/AllocateRegion", Wanted(""));
+  EXPECT_TRUE(absl::StartsWith(unnamed.region().name(), "regions/ml.r-"))
+      << unnamed.region().name();
+
+  v1::AttachRegionRequest attach;
+  attach.set_request_id(NewId());
+  attach.set_name(unnamed.region().name());
+  attach.set_host("hosts/host-a");
+  EXPECT_EQ(Ask(bob_, "PoolService/AttachRegion", attach), "");
+  v1::RenameRegionRequest rename;
+  rename.set_request_id(NewId());
+  rename.set_name(unnamed.region().name());
+  rename.set_new_region_id("ml.cache");
+  EXPECT_EQ(Ask(bob_, "PoolService/RenameRegion", rename), "");
+  EXPECT_EQ(Listed(bob_), (std::vector<std::string>{"regions/ml.cache", "regions/ml.kv"}));
+  const auto capacity =
+      Get<v1::Capacity>(bob_, "PoolService/GetCapacity", v1::GetCapacityRequest());
+  EXPECT_EQ(capacity.total_bytes(), kOwnQuota);
+  EXPECT_EQ(capacity.allocated_bytes(), 2 * kGranule);
+  EXPECT_EQ(capacity.regions(), 2u);
+  const auto tenants =
+      Get<v1::ListTenantsResponse>(bob_, "InventoryService/ListTenants", v1::ListTenantsRequest());
+  ASSERT_EQ(tenants.tenants_size(), 1);
+  EXPECT_EQ(tenants.tenants(0).name(), "tenants/ml");
+  v1::ReleaseRegionRequest release;
+  release.set_request_id(NewId());
+  release.set_name("regions/ml.cache");
+  release.set_detach_all(true);
+  EXPECT_EQ(Ask(bob_, "PoolService/ReleaseRegion", release), "");
+  const auto self = Get<v1::Self>(bob_, "AccessService/GetSelf", v1::GetSelfRequest());
+  EXPECT_EQ(self.role(), v1::TENANT);
+  ASSERT_EQ(self.tenants_size(), 1);
+  EXPECT_EQ(self.tenants(0), "tenants/ml");
+}
+
+TEST_F(TenantRightsTest, NeitherSeesNorTouchesWhatIsOthers) {
+  for (const char* name : {"regions/giraffe.okapi", "regions/zebra", "regions/nobodys"}) {
+    EXPECT_EQ(AskOf<v1::GetRegionRequest>(bob_, "PoolService/GetRegion", name), "UNKNOWN_REGION");
+    EXPECT_EQ(AskOf<v1::ListRegionHoldersRequest>(bob_, "PoolService/ListRegionHolders", name),
+              "UNKNOWN_REGION");
+    EXPECT_EQ(AskOf<v1::ReleaseRegionRequest>(bob_, "PoolService/ReleaseRegion", name),
+              "UNKNOWN_REGION");
+    v1::AttachRegionRequest attach;
+    attach.set_request_id(NewId());
+    attach.set_name(name);
+    attach.set_host("hosts/host-a");
+    EXPECT_EQ(Ask(bob_, "PoolService/AttachRegion", attach), "UNKNOWN_REGION");
+    v1::ResizeRegionRequest resize;
+    resize.set_request_id(NewId());
+    resize.set_name(name);
+    resize.set_size_bytes(5);
+    EXPECT_EQ(Ask(bob_, "PoolService/ResizeRegion", resize), "UNKNOWN_REGION");
+  }
+  EXPECT_TRUE(Listed(bob_).empty());
+  EXPECT_EQ(AskOf<v1::GetTenantRequest>(bob_, "InventoryService/GetTenant", "tenants/giraffe"),
+            "UNKNOWN_TENANT");
+}
+
+// Whether somebody has the name is not told, and a name of somebody else's cannot be taken first.
+TEST_F(TenantRightsTest, NamesOnlyWithinItsNameSpace) {
+  for (const char* id : {"zebra", "nobodys", "giraffe.okapi", "giraffe.free"}) {
+    EXPECT_EQ(Ask(bob_, "PoolService/AllocateRegion", Wanted(id)), "NAME_NOT_YOURS") << id;
+    EXPECT_EQ(Ask(bob_, "PoolService/AllocateRegion", Wanted(id, "giraffe")), "TENANT_NOT_YOURS");
+  }
+  ASSERT_EQ(Ask(bob_, "PoolService/AllocateRegion", Wanted("ml.kv")), "");
+  EXPECT_EQ(Ask(bob_, "PoolService/AllocateRegion", Wanted("ml.kv")), "REGION_EXISTS");
+  EXPECT_EQ(Ask(operator_, "PoolService/AllocateRegion", Wanted("giraffe.kv")), "NAME_NOT_YOURS")
+      << "nor does an operator by mistake";
+  v1::RenameRegionRequest rename;
+  rename.set_request_id(NewId());
+  rename.set_name("regions/ml.kv");
+  for (const char* id : {"zebra", "nobodys", "giraffe.okapi"}) {
+    rename.set_new_region_id(id);
+    EXPECT_EQ(Ask(bob_, "PoolService/RenameRegion", rename), "NAME_NOT_YOURS") << id;
+  }
+}
+
+TEST_F(TenantRightsTest, ChoosesAmongHostsOfItsTenantsAndNoDevices) {
+  for (const char* host : {"hosts/host-b", "hosts/host-r", "hosts/nobodys"}) {
+    v1::AllocateRegionRequest allocate = Wanted("ml.kv");
+    allocate.set_host(host);
+    EXPECT_EQ(Ask(bob_, "PoolService/AllocateRegion", allocate), "HOST_NOT_YOURS") << host;
+  }
+  for (const char* device : {"devices/cmm-0", "devices/nobodys"}) {
+    v1::AllocateRegionRequest allocate = Wanted("ml.kv");
+    allocate.set_device(device);
+    EXPECT_EQ(Ask(bob_, "PoolService/AllocateRegion", allocate), "DEVICE_NOT_YOURS") << device;
+  }
+}
+
+// The pool has 2000 granules, of which others hold 194.
+TEST_F(TenantRightsTest, ARefusalSaysNothingOfThePool) {
+  v1::AllocateRegionRequest allocate = Wanted("ml.kv");
+  allocate.set_size_bytes(1900 * kGranule);
+  const absl::Status refused = Call(bob_, "PoolService/AllocateRegion", allocate);
+  const auto refusal = RefusalOf(refused);
+  ASSERT_TRUE(refusal.has_value()) << refused;
+  EXPECT_EQ(refusal->reason, "POOL_FULL");
+  EXPECT_EQ(refusal->message.find_first_of("0123456789"), std::string::npos) << refusal->message;
+  EXPECT_TRUE(refusal->metadata.empty());
+  EXPECT_NE(refusal->remedy, "");
+}
+
+TEST_F(TenantRightsTest, ASchedulerHasWhatItAllocatedItself) {
+  ASSERT_EQ(Ask(bob_, "PoolService/AllocateRegion", Wanted("ml.bobs")), "");
+  ASSERT_EQ(Ask(cron_, "PoolService/AllocateRegion", Wanted("ml.job-7")), "");
+  EXPECT_EQ(Listed(cron_), std::vector<std::string>{"regions/ml.job-7"});
+  EXPECT_EQ(Listed(bob_), (std::vector<std::string>{"regions/ml.bobs", "regions/ml.job-7"}));
+  EXPECT_EQ(AskOf<v1::ReleaseRegionRequest>(cron_, "PoolService/ReleaseRegion", "regions/ml.bobs"),
+            "UNKNOWN_REGION");
+  EXPECT_EQ(AskOf<v1::ReleaseRegionRequest>(cron_, "PoolService/ReleaseRegion", "regions/ml.job-7"),
+            "");
+}
+
+TEST_F(TenantRightsTest, RolesForTenantsNameTenantsThatThereAre) {
+  EXPECT_EQ(BindTo(kBob, v1::TENANT, {}), "BAD_TENANTS");
+  EXPECT_EQ(BindTo(kBob, v1::VIEWER, {"ml"}), "BAD_TENANTS");
+  EXPECT_EQ(BindTo(kBob, v1::TENANT, {"nobodys"}), "UNKNOWN_TENANT");
+  EXPECT_EQ(
+      AskOf<v1::RemoveTenantRequest>(operator_, "InventoryService/RemoveTenant", "tenants/ml"),
+      "TENANT_HAS_ROLES");
+}
+
+// A watch shows what its caller could see when it began: who may see less now does not go on.
+TEST_F(TenantRightsTest, AWatchOfTheWholePoolEndsWhereItsCallerBecomesATenant) {
+  ASSERT_EQ(Bind("cxlpool://operator/carol", v1::VIEWER), "");
+  RawCall watch(ChannelOf("cxlpool://operator/carol"), "/cxlpool.v1.PoolService/WatchRegions");
+  watch.Send("", true);
+  v1::WatchRegionsResponse response;
+  ASSERT_TRUE(watch.Read(&response));
+  ASSERT_EQ(BindTo("cxlpool://operator/carol", v1::TENANT, {"ml"}), "");
+  while (watch.Read(&response)) {
+  }
+  EXPECT_EQ(watch.End().code(), absl::StatusCode::kCancelled);
+}
+
+// All that it could send and hear, at random.
+class TellsNothingTest : public TenantRightsTest {
+ protected:
+  // What others have, and whatever is made of it.
+  static bool IsOthers(uint64_t number) {
+    for (const uint64_t granules :
+         {kOthersGranules, 2 * kOthersGranules, kOthersQuota / kGranule,
+          kOthersQuota / kGranule - 2 * kOthersGranules, 2000 - 2 * kOthersGranules}) {
+      if (number == granules * kGranule) return true;
+    }
+    return false;
+  }
+  // Names and sizes of others in the text, but what the request said itself.
+  static std::string Told(const std::string& text, const std::string& asked) {
+    for (const char* name : {"okapi", "zebra", "giraffe", "host-b", "cmm-0"}) {
+      if (absl::StrContains(text, name) && !absl::StrContains(asked, name)) return name;
+    }
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find_first_not_of("0123456789", at), text.size());
+      uint64_t number = 0;
+      if (end > at && absl::SimpleAtoi(text.substr(at, end - at), &number) && IsOthers(number)) {
+        return text.substr(at, end - at);
+      }
+      at = std::max(end, at + 1);
+    }
+    for (const uint64_t granules : {kOthersGranules, 2 * kOthersGranules}) {
+      const std::string size = FormatByteSize(granules * kGranule);
+      if (absl::StrContains(text, size)) return size;
+    }
+    return "";
+  }
+
+  // Mostly something that the field could be, of its own, of others and of nobody.
+  std::string RandomText(const std::string& field) {
+    static const std::map<std::string, std::vector<std::string>> fitting = {
+        {"name",
+         {"regions/ml.kv", "regions/ml.a", "regions/zebra", "regions/giraffe.okapi",
+          "regions/nobodys", "tenants/ml", "tenants/giraffe", "tenants/nobodys"}},
+        {"region_id", {"ml.a", "ml.b", "ml.kv", "zebra", "giraffe.okapi", "nobodys", ""}},
+        {"new_region_id", {"ml.a", "ml.c", "zebra", "giraffe.okapi", "nobodys"}},
+        {"tenant", {"tenants/ml", "tenants/ml", "tenants/giraffe", "tenants/nobodys", ""}},
+        {"host", {"hosts/host-a", "hosts/host-b", "hosts/nobodys", ""}},
+        {"device", {"", "", "devices/cmm-0", "devices/nobodys"}},
+        {"isolate_from", {"regions/ml.kv", "regions/zebra", "regions/nobodys"}},
+        {"filter", {"", "tenant=tenants/giraffe", "host=hosts/host-b", "state=ALLOCATED", "x"}},
+        {"order_by", {"", "name desc", "size_bytes", "revision desc"}}};
+    static const std::vector<std::string> odd = {"", "zebra", "hosts/host-b", "size_bytes>1", "%"};
+    const auto known = fitting.find(field);
+    const bool fits = known != fitting.end() && random_() % 10 != 0;
+    const auto& words = fits ? known->second : odd;
+    return words[random_() % words.size()];
+  }
+  uint64_t RandomGranules() { return random_() % 4 == 0 ? random_() % 3000 : random_() % 8; }
+  // Fields at random, of messages within, too.
+  void Fill(google::protobuf::Message& message, int depth = 0) {
+    using Field = google::protobuf::FieldDescriptor;
+    const auto* reflection = message.GetReflection();
+    for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+      const Field* field = message.GetDescriptor()->field(i);
+      const bool needed = field->name() == "request_id" || field->name() == "name" ||
+                          field->name() == "tenant" || field->name() == "size_bytes";
+      if (!needed && random_() % 4 != 0) continue;
+      const bool many = field->is_repeated();
+      switch (field->cpp_type()) {
+        case Field::CPPTYPE_STRING: {
+          const std::string text =
+              field->name() == "request_id" ? NewId() : RandomText(field->name());
+          many ? reflection->AddString(&message, field, text)
+               : reflection->SetString(&message, field, text);
+          break;
+        }
+        case Field::CPPTYPE_UINT64:
+          if (!many) reflection->SetUInt64(&message, field, RandomGranules() * kGranule);
+          break;
+        case Field::CPPTYPE_UINT32:
+          if (!many) reflection->SetUInt32(&message, field, random_() % 20);
+          break;
+        case Field::CPPTYPE_BOOL:
+          if (!many) reflection->SetBool(&message, field, random_() % 2 != 0);
+          break;
+        case Field::CPPTYPE_ENUM:
+          if (!many) reflection->SetEnumValue(&message, field, static_cast<int>(random_() % 4));
+          break;
+        case Field::CPPTYPE_MESSAGE:
+          if (depth > 2) break;
+          Fill(many ? *reflection->AddMessage(&message, field)
+                    : *reflection->MutableMessage(&message, field),
+               depth + 1);
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  std::mt19937_64 random_{std::random_device()()};
+};
+
+// For CXLPOOL_TENANT_SECONDS, or some.
+TEST_F(TellsNothingTest, WhateverATenantAsks) {
+  ASSERT_EQ(Ask(bob_, "PoolService/AllocateRegion", Wanted("ml.kv")), "");
+  const auto* files = google::protobuf::DescriptorPool::generated_pool();
+  std::vector<const google::protobuf::MethodDescriptor*> methods;
+  for (const char* service : {"PoolService", "InventoryService", "AccessService"}) {
+    const auto* of = files->FindServiceByName(absl::StrCat("cxlpool.v1.", service));
+    for (int i = 0; i < of->method_count(); ++i) methods.push_back(of->method(i));
+  }
+  const char* const seconds = std::getenv("CXLPOOL_TENANT_SECONDS");
+  const absl::Time end = absl::Now() + absl::Seconds(seconds == nullptr ? 5 : std::atoi(seconds));
+  int calls = 0, answered = 0;
+  std::set<std::string> reasons;
+  while (absl::Now() < end) {
+    const auto& channel = random_() % 4 == 0 ? cron_ : bob_;
+    const auto* method = methods[random_() % methods.size()];
+    auto* factory = google::protobuf::MessageFactory::generated_factory();
+    const std::unique_ptr<google::protobuf::Message> request(
+        factory->GetPrototype(method->input_type())->New());
+    const std::unique_ptr<google::protobuf::Message> response(
+        factory->GetPrototype(method->output_type())->New());
+    Fill(*request);
+    // A watch does not end: some of it is read.
+    const bool watch = method->server_streaming();
+    if (watch && random_() % 10 != 0) continue;
+    RawCall call(channel, absl::StrCat("/", method->service()->full_name(), "/", method->name()),
+                 watch ? std::chrono::seconds(1) : kPatience);
+    call.Send(request->SerializeAsString(), true);
+    const std::string asked = request->DebugString();
+    while (call.Read(response.get())) {
+      ++answered;
+      const std::string text = response->DebugString();
+      ASSERT_EQ(Told(text, asked), "") << method->name() << "\n" << asked << "\nanswered\n" << text;
+    }
+    const absl::Status status = call.End();
+    ++calls;
+    reasons.insert(ReasonOf(status));
+    std::string text = status.ToString();
+    if (const auto refusal = RefusalOf(status); refusal.has_value()) {
+      for (const auto& [key, value] : refusal->metadata) absl::StrAppend(&text, "\n", value);
+    }
+    ASSERT_EQ(Told(text, asked), "") << method->name() << "\n" << asked << "\nrefused\n" << text;
+  }
+  EXPECT_GT(calls, 200);
+  EXPECT_GT(answered, 20);
+  std::cout << "tenant: " << calls << " calls at random, " << answered << " answers, "
+            << reasons.size() << " reasons of refusal, 0 told of others\n";
+}
+
+// As far as a test can tell: the medians of many calls in turn.
+TEST_F(TellsNothingTest, NorByTheTimeOfARefusal) {
+  constexpr int kTurns = 500;
+  std::vector<absl::Duration> others, nobodys;
+  for (int i = 0; i < kTurns; ++i) {
+    for (const bool exists : {i % 2 == 0, i % 2 != 0}) {
+      const std::string name = exists ? "regions/giraffe.okapi" : "regions/giraffe.panda";
+      const absl::Time began = absl::Now();
+      ASSERT_EQ(AskOf<v1::GetRegionRequest>(bob_, "PoolService/GetRegion", name), "UNKNOWN_REGION");
+      (exists ? others : nobodys).push_back(absl::Now() - began);
+    }
+  }
+  const auto median = [](std::vector<absl::Duration>& times) {
+    std::nth_element(times.begin(), times.begin() + kTurns / 2, times.end());
+    return times[kTurns / 2];
+  };
+  const double ratio = absl::FDivDuration(median(others), median(nobodys));
+  EXPECT_GT(ratio, 0.8);
+  EXPECT_LT(ratio, 1.25);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
