@@ -13,6 +13,7 @@
 #include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "fabric-manager/model/pool/caller.h"
+#include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/service/view.h"
 
 namespace cxlpool::fm {

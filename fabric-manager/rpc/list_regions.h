@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "cxlpool/v1/pool_service.pb.h"
+#include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/service/view.h"
 
 namespace cxlpool::fm {

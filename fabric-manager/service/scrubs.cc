@@ -16,7 +16,7 @@ namespace {
 
 // A line in the log now and then, while a scrub that takes long goes on.
 ScrubProgress TellsProgress(std::string name, uint64_t bytes, const Clock* clock) {
-  constexpr absl::Duration kEvery = absl::Seconds(10);
+  static constexpr absl::Duration kEvery = absl::Seconds(10);
   return [name = std::move(name), bytes, clock,
           next = clock->Elapsed() + kEvery](uint64_t done) mutable {
     if (clock->Elapsed() < next) return;

@@ -65,7 +65,8 @@ class FakeAgent : public SessionPeer {
   // An Offer may be of what is bound later: tries again what is not online and should be.
   void TryAgain() {
     const InTheWorld here(world_);
-    for (const auto& [generation, offer] : offers) {
+    for (const auto& entry : offers) {
+      const v1::Offer& offer = entry.second;
       const auto late = [&](const v1::OfferedSegment& segment) {
         const auto want =
             segment.want() == v1::Offer::WANT_UNSPECIFIED ? offer.want() : segment.want();

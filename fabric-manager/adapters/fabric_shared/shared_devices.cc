@@ -209,9 +209,11 @@ bool SharedBackend::LookAtUnproven(absl::Duration deadline, std::map<std::string
   {
     MutexLock lock(mutex_);
     for (const auto& [host, state] : hosts_) {
-      const bool all = std::all_of(devices_.begin(), devices_.end(), [&](const auto& device) {
+      // Named anew: clang before 16 takes no structured binding into a lambda.
+      const auto proven = [this, &host = host](const auto& device) {
         return IsProven(device.second, host);
-      });
+      };
+      const bool all = std::all_of(devices_.begin(), devices_.end(), proven);
       if (!all && !tasks_->LifeOf(host).empty()) order.push_back(host);
     }
   }
