@@ -87,7 +87,7 @@ class AccessTest(PoolTest):
         self.assertNotIn('secret', self.by('otto', 'region', 'list'))
         self.assertIn('ml.kv', self.by('otto', '-o', 'name', 'region', 'list'))
         self.assertNotIn('ml.kv', self.by('guard', '-o', 'name', 'region', 'list'))
-        for words, status in ((('region', 'get', 'db.secret'), 4), (('tenant', 'get', 'db'), 4)):
+        for words, status in ((('region', 'get', 'db.secret'), 3), (('tenant', 'get', 'db'), 3)):
             with self.assertRaises(CliError) as refused:
                 self.by('otto', *words)
             self.assertEqual(refused.exception.status, status, words)
