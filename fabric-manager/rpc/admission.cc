@@ -1,9 +1,12 @@
 #include "fabric-manager/rpc/admission.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/mutant.h"
+#include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -39,26 +42,66 @@ absl::Status TooMany(Admission::Kind kind, int limit, const std::string& whose) 
                 words.remedy, {{"max", absl::StrCat(limit)}});
 }
 
+// Who it is counted with. A scheduler can have very many tenants, and is one.
+absl::InlinedVector<std::string, 1> SharesOf(const Caller& caller) {
+  if (caller.is_local()) return {};
+  const bool by_tenant = caller.for_tenants() && caller.role() == PoolRole::kTenant;
+  if (!by_tenant || CXLPOOL_MUTANT("tenants-counted-by-identity")) return {caller.identity()};
+  absl::InlinedVector<std::string, 1> tenants;
+  for (const std::string& id : caller.tenants()) tenants.push_back(ResourceName("tenants", id));
+  return tenants;
+}
+
 }  // namespace
 
+// A call that is refused for how many there were is not counted: who goes on calling gets in again
+// as fast as who waited.
+absl::Status Admission::CheckShare(Kind kind, const std::string& whose, bool is_tenant, int cost) {
+  Share& share = of_one_[whose];
+  const int used = share.under_way[static_cast<size_t>(kind)];
+  if (!is_tenant) {
+    const int limit = LimitsOf(kind).of_one;
+    if (used < limit || CXLPOOL_MUTANT("no-cap-by-identity")) return absl::OkStatus();
+    return TooMany(kind, limit, whose);
+  }
+  const int limit = kind == Kind::kWatch ? kTenantWatches : kTenantCalls;
+  if (used + cost > limit) return TooMany(kind, limit, whose);
+  const absl::Duration now = clock_.Elapsed();
+  share.calls_left =
+      std::min(kTenantCallsASecond,
+               share.calls_left + absl::ToDoubleSeconds(now - share.counted) * kTenantCallsASecond);
+  share.counted = now;
+  if (share.calls_left >= cost || CXLPOOL_MUTANT("tenants-call-without-end")) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kResourceExhausted, "TENANT_TOO_BUSY",
+                absl::StrCat(whose, " has made ", kTenantCallsASecond,
+                             " calls within a second, as many as it may"),
+                "call again in a second, and ask for several Regions in one batch",
+                {{"tenant", whose}});
+}
+
 absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller,
-                                       grpc::GenericCallbackServerContext* context) {
+                                       grpc::GenericCallbackServerContext* context, int cost) {
   const Limits& limits = LimitsOf(kind);
   const auto index = static_cast<size_t>(kind);
-  const std::string identity = caller.is_local() ? "" : caller.identity();
+  auto shares = SharesOf(caller);
+  const bool is_tenant = caller.for_tenants() && caller.role() == PoolRole::kTenant;
+  if (!is_tenant) cost = 1;
   MutexLock lock(mutex_);
   if (in_all_[index] >= limits.in_all) return TooMany(kind, limits.in_all, "");
-  if (!identity.empty()) {
-    int& own = of_one_[identity][index];
-    if (own >= limits.of_one && !CXLPOOL_MUTANT("no-cap-by-identity")) {
-      return TooMany(kind, limits.of_one, identity);
-    }
-    ++own;
+  for (const std::string& whose : shares) {
+    if (absl::Status status = CheckShare(kind, whose, is_tenant, cost); !status.ok()) return status;
+  }
+  for (const std::string& whose : shares) {
+    Share& share = of_one_[whose];
+    share.under_way[index] += cost;
+    share.calls_left -= cost;
   }
   ++in_all_[index];
   if (kind == Kind::kSession || caller.is_local()) context = nullptr;
   if (context != nullptr) under_way_.emplace(context, caller);
-  return Place(this, kind, identity, context);
+  return Place(this, kind, std::move(shares), cost, context);
 }
 
 // gRPC tells a call that it is cancelled on threads of its own, so none of them comes back here
@@ -72,16 +115,18 @@ void Admission::Judge(
   }
 }
 
-void Admission::Leave(Kind kind, const std::string& identity,
-                      grpc::GenericCallbackServerContext* context) {
-  const auto index = static_cast<size_t>(kind);
+void Admission::Leave(const Place& place) {
+  const auto index = static_cast<size_t>(place.kind_);
   MutexLock lock(mutex_);
-  if (context != nullptr) under_way_.erase(context);
+  if (place.context_ != nullptr) under_way_.erase(place.context_);
   --in_all_[index];
-  if (identity.empty()) return;
-  const auto own = of_one_.find(identity);
-  --own->second[index];
-  if (own->second == std::array<int, 3>{}) of_one_.erase(own);
+  for (const std::string& whose : place.shares_) {
+    const auto own = of_one_.find(whose);
+    own->second.under_way[index] -= place.cost_;
+    if (own->second.under_way == std::array<int, 3>{} && !absl::StartsWith(whose, "tenants/")) {
+      of_one_.erase(own);
+    }
+  }
 }
 
 Place& Place::operator=(Place&& other) noexcept {
@@ -89,14 +134,15 @@ Place& Place::operator=(Place&& other) noexcept {
   GiveBack();
   admission_ = std::exchange(other.admission_, nullptr);
   kind_ = other.kind_;
-  identity_ = std::move(other.identity_);
+  shares_ = std::move(other.shares_);
+  cost_ = other.cost_;
   context_ = other.context_;
   return *this;
 }
 
 void Place::GiveBack() {
   if (admission_ == nullptr) return;
-  std::exchange(admission_, nullptr)->Leave(kind_, identity_, context_);
+  std::exchange(admission_, nullptr)->Leave(*this);
 }
 
 }  // namespace cxlpool::fm

@@ -1,8 +1,11 @@
-// How many calls and streams may be under way: in all, and of one identity.
+// How many calls and streams may be under way: in all, of one identity, and of one tenant, whoever
+// calls for it; and how many calls a second a tenant may make.
 //
 // The numbers bound the manager's memory and keep one caller from taking the places of all others.
-// A place is taken once a caller is authorized, so that nobody without a right ever holds one. What
-// comes without TLS has no identity to count by: only the number in all holds for it.
+// Who has a role for tenants is counted by tenant, since a tenant can have any number of
+// identities. A place is taken once a caller is authorized, so that nobody without a right ever
+// holds one. What comes without TLS has no identity to count by: only the number in all holds for
+// it.
 //
 // Who holds a place is known besides, so that what somebody has under way can be ended whose right
 // to it is taken away.
@@ -15,10 +18,12 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "fabric-manager/model/pool/caller.h"
+#include "proto/support/loop.h"
 #include "proto/support/mutex.h"
 
 namespace cxlpool::fm {
@@ -39,11 +44,17 @@ class Admission {
   static constexpr Limits kSessions{16384, 4};
   // A change is sent to each watcher: more of them make everybody's calls slower.
   static constexpr Limits kWatches{8192, 256};
+  // Of one tenant. A call counts by the bytes that its request may have (Calls::Add): so these also
+  // bound what a tenant has in the manager's memory, to 16 MiB of requests.
+  static constexpr int kTenantCalls = 256;
+  static constexpr int kTenantWatches = 64;
+  static constexpr double kTenantCallsASecond = 1000;
 
-  // RESOURCE_EXHAUSTED: TOO_MANY_CALLS, TOO_MANY_AGENTS, TOO_MANY_WATCHERS.
-  // `context` is the call's, and lives until the place is given back.
+  // RESOURCE_EXHAUSTED: TOO_MANY_CALLS, TOO_MANY_AGENTS, TOO_MANY_WATCHERS, TENANT_TOO_BUSY.
+  // `context` is the call's, and lives until the place is given back. `cost`: as how many calls it
+  // counts for a tenant.
   absl::StatusOr<Place> Enter(Kind kind, const Caller& caller,
-                              grpc::GenericCallbackServerContext* context = nullptr);
+                              grpc::GenericCallbackServerContext* context = nullptr, int cost = 1);
 
   // How many of the kind are under way.
   int CountOf(Kind kind) {
@@ -60,14 +71,26 @@ class Admission {
  private:
   friend class Place;
 
-  void Leave(Kind kind, const std::string& identity, grpc::GenericCallbackServerContext* context);
+  // Of one identity, or of one tenant.
+  struct Share {
+    std::array<int, 3> under_way = {};  // By kind.
+    // What a tenant may still call now, and when that was so.
+    double calls_left = kTenantCallsASecond;
+    absl::Duration counted = {};
+  };
 
+  absl::Status CheckShare(Kind kind, const std::string& whose, bool is_tenant, int cost)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Leave(const Place& place);
+
+  const SystemClock clock_;
   Mutex mutex_;
   std::array<int, 3> in_all_ ABSL_GUARDED_BY(mutex_) = {};
   absl::flat_hash_map<grpc::GenericCallbackServerContext*, Caller> under_way_
       ABSL_GUARDED_BY(mutex_);
-  // By identity: those that have a place.
-  absl::flat_hash_map<std::string, std::array<int, 3>> of_one_ ABSL_GUARDED_BY(mutex_);
+  // Identities that have a place, and "tenants/ml", which stays: there are no more than the pool
+  // has.
+  absl::flat_hash_map<std::string, Share> of_one_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Given back at the latest when it goes.
@@ -83,13 +106,19 @@ class Place {
  private:
   friend class Admission;
 
-  Place(Admission* admission, Admission::Kind kind, std::string identity,
+  using Shares = absl::InlinedVector<std::string, 1>;
+  Place(Admission* admission, Admission::Kind kind, Shares shares, int cost,
         grpc::GenericCallbackServerContext* context)
-      : admission_(admission), kind_(kind), identity_(std::move(identity)), context_(context) {}
+      : admission_(admission),
+        kind_(kind),
+        shares_(std::move(shares)),
+        cost_(cost),
+        context_(context) {}
 
   Admission* admission_ = nullptr;  // Null: no place.
   Admission::Kind kind_ = Admission::Kind::kCall;
-  std::string identity_;                                   // Empty: it is counted in all only.
+  Shares shares_;                                          // Empty: it is counted in all only.
+  int cost_ = 1;                                           // In each of them.
   grpc::GenericCallbackServerContext* context_ = nullptr;  // Null: it is not to be ended.
 };
 

@@ -144,9 +144,9 @@ Calls::Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hoo
       hooks_(std::move(hooks)),
       admins_(std::move(admins)) {}
 
-void Calls::Add(const std::string& path, Admission::Kind kind, Start start) {
+void Calls::Add(const std::string& path, Admission::Kind kind, Start start, int cost) {
   Method& method = methods_[path];
-  method = Method{kind, std::move(start)};
+  method = Method{kind, std::move(start), cost};
   if (hooks_.meters == nullptr) return;
   auto& meter = hooks_.meters->methods[path.substr(path.rfind('/') + 1)];
   meter = std::make_unique<MethodMeter>();
@@ -200,7 +200,8 @@ absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
   if (hooks_.let_in != nullptr) {
     if (absl::Status status = hooks_.let_in(context->peer(), *caller); !status.ok()) return status;
   }
-  absl::StatusOr<Place> place = admission_->Enter(method->second.kind, *caller, context);
+  absl::StatusOr<Place> place =
+      admission_->Enter(method->second.kind, *caller, context, method->second.cost);
   if (!place.ok()) return place.status();
   // A change since Authorize has not found this call among those under way.
   if (views_->GetAccessRules() != judged_by) {

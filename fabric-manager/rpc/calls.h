@@ -181,19 +181,24 @@ class Calls final : public grpc::CallbackGenericService {
   Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hooks hooks = {},
         FixedAdmins admins = {});
 
-  void Add(const std::string& path, Admission::Kind kind, Start start);
+  // `cost`: as how many calls it counts, where somebody's calls are counted a second.
+  void Add(const std::string& path, Admission::Kind kind, Start start, int cost = 1);
 
   // A unary method that `service`, which outlives this, answers by `handler`.
   template <typename Service, typename Request, typename Response>
   void AddUnary(const std::string& path, Service* service,
                 void (Service::*handler)(UnaryCall<Request, Response>&),
                 const RequestLimits& limits = {}) {
-    Add(path, Admission::Kind::kCall, [this, service, handler, limits](Admitted admitted) {
-      auto* call = new UnaryCall<Request, Response>(
-          std::move(admitted), [service, handler](auto& of) { (service->*handler)(of); }, limits);
-      call->ReadRequest(this);
-      return call;
-    });
+    Add(
+        path, Admission::Kind::kCall,
+        [this, service, handler, limits](Admitted admitted) {
+          auto* call = new UnaryCall<Request, Response>(
+              std::move(admitted), [service, handler](auto& of) { (service->*handler)(of); },
+              limits);
+          call->ReadRequest(this);
+          return call;
+        },
+        CostOf(limits));
   }
 
   // Ends the calls and watches of peers that may not make them any more. After each change of the
@@ -213,9 +218,15 @@ class Calls final : public grpc::CallbackGenericService {
   absl::StatusOr<grpc::ServerGenericBidiReactor*> LetIn(
       grpc::GenericCallbackServerContext* context);
 
+  // By the bytes that a request may have.
+  static int CostOf(const RequestLimits& limits) {
+    return static_cast<int>(std::max<size_t>(1, limits.max_bytes / RequestLimits().max_bytes));
+  }
+
   struct Method {
     Admission::Kind kind;
     Start start;
+    int cost = 1;
     MethodMeter* meter = nullptr;
   };
 

@@ -51,6 +51,56 @@ TEST(AdmissionTest, AllTogetherHaveALimitToo) {
   EXPECT_TRUE(admission.Enter(Kind::kWatch, local).ok());
 }
 
+// Whoever calls for it; a large call counts as many.
+TEST(AdmissionTest, ATenantHasItsShareWhoeverCallsForIt) {
+  Admission admission;
+  const auto of = [](const std::string& name, std::vector<std::string> tenants) {
+    return Caller::User("cxlpool://operator/" + name, PoolRole::kTenant, std::move(tenants));
+  };
+  std::vector<Place> places;
+  for (int i = 0; i < Admission::kTenantWatches; ++i) {
+    auto place = admission.Enter(Kind::kWatch, of(absl::StrCat("bob-", i), {"ml"}));
+    ASSERT_TRUE(place.ok()) << place.status();
+    places.push_back(*std::move(place));
+  }
+  EXPECT_EQ(ReasonOf(admission.Enter(Kind::kWatch, of("carol", {"ml"})).status()),
+            "TOO_MANY_WATCHERS");
+  EXPECT_EQ(ReasonOf(admission.Enter(Kind::kWatch, of("carol", {"db", "ml"})).status()),
+            "TOO_MANY_WATCHERS");
+  EXPECT_TRUE(admission.Enter(Kind::kWatch, of("carol", {"db"})).ok());
+  auto large = admission.Enter(Kind::kCall, of("bob", {"ml"}), nullptr, Admission::kTenantCalls);
+  ASSERT_TRUE(large.ok());
+  EXPECT_EQ(ReasonOf(admission.Enter(Kind::kCall, of("carol", {"ml"})).status()), "TOO_MANY_CALLS");
+  large->GiveBack();
+  places.clear();
+  EXPECT_TRUE(admission.Enter(Kind::kCall, of("carol", {"ml"})).ok());
+  EXPECT_EQ(admission.CountOf(Kind::kCall) + admission.CountOf(Kind::kWatch), 0);
+}
+
+// One call after the other, as fast as may be; another tenant's get in meanwhile.
+TEST(AdmissionTest, ATenantHasSoManyCallsASecond) {
+  Admission admission;
+  const Caller bob = Caller::User("cxlpool://operator/bob", PoolRole::kTenant, {"ml"});
+  const Caller carol = Caller::User("cxlpool://operator/carol", PoolRole::kTenant, {"db"});
+  const absl::Time began = absl::Now();
+  int let_in = 0;
+  std::string refused;
+  while (absl::Now() - began < absl::Milliseconds(500)) {
+    for (int i = 0; i < 100; ++i) {
+      const auto place = admission.Enter(Kind::kCall, bob);
+      let_in += place.ok() ? 1 : 0;
+      if (!place.ok()) refused = ReasonOf(place.status());
+    }
+    EXPECT_TRUE(admission.Enter(Kind::kCall, carol).ok());
+    absl::SleepFor(absl::Milliseconds(2));
+  }
+  EXPECT_EQ(refused, "TENANT_TOO_BUSY");
+  const double most =
+      Admission::kTenantCallsASecond * (1 + absl::ToDoubleSeconds(absl::Now() - began));
+  EXPECT_LE(let_in, most + 1);
+  EXPECT_GE(let_in, Admission::kTenantCallsASecond);
+}
+
 grpc::ByteBuffer BytesOf(const std::string& text) {
   const grpc::Slice slice(text);
   return grpc::ByteBuffer(&slice, 1);

@@ -22,21 +22,22 @@ namespace {
 // Their words are made of what the caller sent, of its own Regions and of its tenants' figures.
 bool IsAboutTheCaller(absl::string_view reason) {
   static const auto* const reasons =
-      new absl::flat_hash_set<absl::string_view>{"DETACH_IN_PROGRESS",   "DEVICE_NOT_YOURS",
-                                                 "ETAG_MISMATCH",        "HOST_CAP_EXCEEDED",
-                                                 "HOST_NOT_YOURS",       "ISOLATION_NOT_ENFORCED",
-                                                 "NAME_NOT_YOURS",       "NOT_RESIZABLE",
-                                                 "NOT_SHAREABLE",        "NO_LEASE",
-                                                 "OWNER_NOT_YOURS",      "QUEUE_FULL",
-                                                 "QUOTA_EXCEEDED",       "REASON_REQUIRED",
-                                                 "REGION_ATTACHED",      "REGION_EXISTS",
-                                                 "REGION_IN_USE",        "REGION_NOT_READY",
-                                                 "REGION_RELEASING",     "REQUEST_ID_REUSED",
-                                                 "REQUEST_TOO_LARGE",    "RESIZE_INSIDE_EXTENT",
-                                                 "RESIZE_IN_PROGRESS",   "ROLE_NOT_ALLOWED",
-                                                 "SHARING_CONFLICT",     "TENANT_NOT_YOURS",
-                                                 "TOO_MANY_ATTACHMENTS", "TOO_MANY_EXTENTS",
-                                                 "UNKNOWN_REGION",       "UNKNOWN_TENANT"};
+      new absl::flat_hash_set<absl::string_view>{"DETACH_IN_PROGRESS", "DEVICE_NOT_YOURS",
+                                                 "ETAG_MISMATCH",      "HOST_CAP_EXCEEDED",
+                                                 "HOST_NOT_YOURS",     "ISOLATION_NOT_ENFORCED",
+                                                 "NAME_NOT_YOURS",     "NOT_RESIZABLE",
+                                                 "NOT_SHAREABLE",      "NO_LEASE",
+                                                 "OWNER_NOT_YOURS",    "QUEUE_FULL",
+                                                 "QUOTA_EXCEEDED",     "REASON_REQUIRED",
+                                                 "REGION_ATTACHED",    "REGION_EXISTS",
+                                                 "REGION_IN_USE",      "REGION_NOT_READY",
+                                                 "REGION_RELEASING",   "REQUEST_ID_REUSED",
+                                                 "REQUEST_TOO_LARGE",  "RESIZE_INSIDE_EXTENT",
+                                                 "RESIZE_IN_PROGRESS", "ROLE_NOT_ALLOWED",
+                                                 "SHARING_CONFLICT",   "TENANT_NOT_YOURS",
+                                                 "TENANT_TOO_BUSY",    "TOO_MANY_ATTACHMENTS",
+                                                 "TOO_MANY_EXTENTS",   "UNKNOWN_REGION",
+                                                 "UNKNOWN_TENANT"};
   return absl::StartsWith(reason, "BAD_") || reasons->contains(reason);
 }
 

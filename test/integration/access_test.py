@@ -94,9 +94,9 @@ class AccessTest(PoolTest):
         self.refused('otto', 'NAME_NOT_YOURS', 'region', 'allocate', 'kv', '--tenant', 'ml', '--size', '256MiB')
         self.refused('otto', 'ROLE_NOT_ALLOWED', 'host', 'list')
         self.refused('otto', 'ROLE_NOT_ALLOWED', 'explain', 'region/db.secret')
+        self.by('otto', 'region', 'release', 'ml.kv', '--detach-all', '--wait')
         with self.assertRaisesRegex(CliError, 'TENANT_HAS_ROLES'):
             self.pool.cli('tenant', 'remove', 'ml')
-        self.by('otto', 'region', 'release', 'ml.kv', '--detach-all', '--wait')
 
     def test_a_role_ends_by_itself_and_with_it_what_stands(self):
         self.pool.cli('access', 'grant', 'guard', '--role', 'viewer', '--for', '4s', *WHY)
