@@ -215,14 +215,15 @@ class Manager {
     metrics_ = *std::move(listener);
     return absl::OkStatus();
   }
-  // Whether an operator's certificate may: any role will do, as for the calls that look at the
-  // whole pool. On the listener's thread.
+  // Whether an operator's certificate may: any role in the pool will do, as for the calls that look
+  // at all of it; the figures are of all tenants. On the listener's thread.
   bool MayReadMetrics(const CertificateFacts& facts) const {
     const std::string& identity = facts.uris[0];
     const auto rules = views_.GetAccessRules();
     if (!CheckRevoked(rules->revocations, identity, facts.serial).ok()) return false;
-    return absl::c_linear_search(config_.admins, identity) ||
-           RoleOf(rules->bindings, identity, true, clock_.Now()).has_value();
+    if (absl::c_linear_search(config_.admins, identity)) return true;
+    const auto granted = RoleOf(rules->bindings, identity, true, clock_.Now());
+    return granted.has_value() && !IsForTenants(granted->role);
   }
   // On the listener's thread.
   std::string Metrics() {

@@ -177,6 +177,10 @@ class MetricsByTlsTest(PoolTest):
         self.pool.cli('access', 'grant', 'admin', '--role', 'admin', '--reason', 'test')
         with self.assertRaises(urllib.error.HTTPError):
             self.pool.scrape('manager', self.identity('operator-board'))
+        # The figures are of all tenants.
+        self.pool.cli('access', 'grant', 'board', '--role', 'tenant', '--tenant', 'default', '--reason', 'test')
+        with self.assertRaises(urllib.error.HTTPError):
+            self.pool.scrape('manager', self.identity('operator-board'))
         self.pool.cli('access', 'grant', 'board', '--role', 'viewer', '--reason', 'test')
         self.pool.scrape('manager', self.identity('operator-board'))
         for name in ('board', 'admin'):
