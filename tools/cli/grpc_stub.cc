@@ -60,10 +60,11 @@ class GrpcStub : public ManagerStub {
 #undef CXLPOOL_GRPC_METHOD
 
   absl::Status WatchRegions(const v1::WatchRegionsRequest& request, absl::Duration limit,
-                            OnEvent on_event) override {
+                            OnOpen on_open, OnEvent on_event) override {
     grpc::ClientContext context;
     context.set_deadline(Deadline(limit));
     if (absl::Status status = Dial(limit); !status.ok()) return status;
+    if (channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) on_open();
     const auto reader = pool_->WatchRegions(&context, request);
     v1::WatchRegionsResponse event;
     while (reader->Read(&event)) {

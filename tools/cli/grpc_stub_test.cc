@@ -218,14 +218,17 @@ TEST_F(GrpcStubTest, ASilentManagerIsGivenUpAtTheDeadline) {
 TEST_F(GrpcStubTest, WatchHandsOverEventsUntilToldToStop) {
   StartServer();
   std::vector<uint64_t> revisions;
+  bool opened = false;
   v1::WatchRegionsRequest request;
   request.set_start_revision(40);
-  const absl::Status status =
-      stub_->WatchRegions(request, absl::Seconds(60), [&](const v1::WatchRegionsResponse& event) {
+  const absl::Status status = stub_->WatchRegions(
+      request, absl::Seconds(60), [&] { opened = revisions.empty(); },
+      [&](const v1::WatchRegionsResponse& event) {
         revisions.push_back(event.revision());
         return revisions.size() < 3;
       });
   EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(opened);
   EXPECT_THAT(revisions, testing::ElementsAre(41, 42, 43));
 }
 
@@ -234,9 +237,16 @@ TEST_F(GrpcStubTest, WatchCarriesTheRefusalThatEndsIt) {
   v1::WatchRegionsRequest request;
   request.set_start_revision(1);
   const absl::Status status = stub_->WatchRegions(
-      request, absl::Seconds(60), [](const v1::WatchRegionsResponse&) { return true; });
+      request, absl::Seconds(60), [] {}, [](const v1::WatchRegionsResponse&) { return true; });
   EXPECT_TRUE(absl::IsOutOfRange(status)) << status;
   EXPECT_EQ(ReasonOf(status), "REVISION_COMPACTED");
+}
+
+TEST_F(GrpcStubTest, AWatchThatHasNoConnectionDoesNotOpen) {
+  const absl::Status status = stub_->WatchRegions(
+      {}, absl::Seconds(60), [] { ADD_FAILURE() << "there is no manager"; },
+      [](const v1::WatchRegionsResponse&) { return true; });
+  EXPECT_EQ(ReasonOf(status), "MANAGER_UNREACHABLE");
 }
 
 class GrpcStubTlsTest : public GrpcStubTest {

@@ -23,6 +23,7 @@ class ManagerStub {
   using Answer = absl::StatusOr<T>;
   // False ends the stream.
   using OnEvent = absl::FunctionRef<bool(const v1::WatchRegionsResponse&)>;
+  using OnOpen = absl::FunctionRef<void()>;
   using OnPiece = absl::FunctionRef<absl::Status(const v1::BackupResponse&)>;
 
   virtual ~ManagerStub() = default;
@@ -34,9 +35,10 @@ class ManagerStub {
 #undef CXLPOOL_STUB_METHOD
 
   // Hands over events until `on_event` returns false (then OK), the manager ends the stream (OK
-  // too), it breaks, or `limit` is over (DEADLINE_EXCEEDED).
+  // too), it breaks, or `limit` is over (DEADLINE_EXCEEDED). `on_open`: there is a connection; it
+  // is not called where there was none.
   virtual absl::Status WatchRegions(const v1::WatchRegionsRequest& request, absl::Duration limit,
-                                    OnEvent on_event) = 0;
+                                    OnOpen on_open, OnEvent on_event) = 0;
 
   // Hands over the pieces in order until the last, `on_piece` fails (its status is the answer), the
   // stream breaks, no connection is had within `connect`, or `limit` is over.

@@ -37,8 +37,10 @@ absl::StatusOr<RegionFollower::End> RegionFollower::Follow(OnEvent on_event) {
     request.set_start_revision(listing_ ? 0 : revision_);
     request.set_name(options_.name);
     listed_.clear();
-    const absl::Status status =
-        connection_.stub().WatchRegions(request, life, [&](const Event& event) {
+    absl::Duration opened = absl::InfiniteDuration();
+    const absl::Status status = connection_.stub().WatchRegions(
+        request, life, [&] { opened = pacer.Elapsed(); },
+        [&](const Event& event) {
           reached = pacer.Elapsed();
           backoff.Reset();
           last_error_ = absl::OkStatus();
@@ -47,6 +49,11 @@ absl::StatusOr<RegionFollower::End> RegionFollower::Follow(OnEvent on_event) {
     if (stopped_) return End::kStopped;
 
     const absl::Duration now = pacer.Elapsed();
+    // It served, also where there was nothing to tell. One that is refused is over at once.
+    if (now - opened > kServes) {
+      reached = now;
+      backoff.Reset();
+    }
     if (absl::IsDeadlineExceeded(status) && now - begin >= life) {
       reached = now;  // A quiet stream that lived its life.
       continue;

@@ -39,6 +39,9 @@ class RegionFollower {
   using OnEvent = ManagerStub::OnEvent;
 
   static constexpr absl::Duration kStreamLife = absl::Seconds(60);
+  // A stream that is open for longer was served by the manager, and not by what stands before it
+  // and finds none.
+  static constexpr absl::Duration kServes = absl::Seconds(2);
 
   RegionFollower(Connection& connection, Options options)
       : connection_(connection), options_(std::move(options)) {}

@@ -117,6 +117,24 @@ TEST_F(RegionFollowerTest, PatienceEndsWithTheManagersAbsence) {
   EXPECT_LE(fake_.pacer.Elapsed() - begin, absl::Seconds(10));
 }
 
+// A pool may be quiet for longer than the manager may be away.
+TEST_F(RegionFollowerTest, PatienceBeginsWhenAQuietStreamBreaks) {
+  const v1::Region later = MakeRegion(kAllocated, 6, "regions/a");
+  const ScriptedStream quiet{.end = Away(), .takes = absl::Seconds(45)};
+  const ScriptedStream none{.end = Away(), .opens = false};
+  fake_.manager.streams = {Quiet({Synced(5)}), quiet, none, none, {{Changed(later)}, Away()}};
+  passed_.stop_after = 2;
+  const auto end = Follow({.name = "", .patience = absl::Seconds(10)});
+  EXPECT_TRUE(end.ok()) << end.status();
+  EXPECT_THAT(passed_.lines, ElementsAre("SYNCED @5", "CHANGED regions/a@6"));
+}
+
+TEST_F(RegionFollowerTest, PatienceEndsWhereAConnectionTakesLongToFail) {
+  fake_.manager.streams.assign(100, {.end = Away(), .takes = absl::Seconds(5), .opens = false});
+  const auto end = Follow({.name = "", .patience = absl::Seconds(10)});
+  EXPECT_TRUE(absl::IsUnavailable(end.status())) << end.status();
+}
+
 TEST_F(RegionFollowerTest, AStreamThatTheManagerEndsAtOnceIsNoBusyLoop) {
   fake_.manager.streams.assign(1000, {{}, absl::OkStatus()});
   const auto end = Follow({.name = "", .limit = absl::Seconds(30)});

@@ -38,9 +38,10 @@ class CountRetries : public RetryListener {
 
 // One stream of Watch: its events, then how it ends.
 struct ScriptedStream {
-  std::vector<v1::WatchRegionsResponse> events;
-  absl::Status end;
+  std::vector<v1::WatchRegionsResponse> events = {};
+  absl::Status end = absl::OkStatus();
   absl::Duration takes = absl::ZeroDuration();  // Infinite: as long as the stream may live.
+  bool opens = true;                            // There is a connection.
 };
 
 // Answers each call from its queue; an empty queue answers UNIMPLEMENTED, which nobody retries.
@@ -77,12 +78,13 @@ class FakeManager : public ManagerStub {
 #undef CXLPOOL_FAKE_METHOD
 
   absl::Status WatchRegions(const v1::WatchRegionsRequest& request, absl::Duration limit,
-                            OnEvent on_event) override {
+                            OnOpen on_open, OnEvent on_event) override {
     watches.push_back(request);
     watch_limits.push_back(limit);
     if (streams.empty()) return absl::UnimplementedError("not in the script");
     const ScriptedStream stream = std::move(streams.front());
     streams.pop_front();
+    if (stream.opens) on_open();
     for (const v1::WatchRegionsResponse& event : stream.events) {
       if (!on_event(event)) return absl::OkStatus();
     }
@@ -120,7 +122,9 @@ inline absl::Status Refused(absl::StatusCode code, std::string reason) {
 
 // A stream that stays open and quiet as long as it may live.
 inline ScriptedStream Quiet(std::vector<v1::WatchRegionsResponse> events = {}) {
-  return {std::move(events), absl::DeadlineExceededError("over"), absl::InfiniteDuration()};
+  return {.events = std::move(events),
+          .end = absl::DeadlineExceededError("over"),
+          .takes = absl::InfiniteDuration()};
 }
 
 inline v1::Region MakeRegion(v1::Region::State state, uint64_t revision,

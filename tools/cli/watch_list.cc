@@ -57,6 +57,8 @@ absl::Status WatchRegionList(const ListRegions& command, Connection& connection,
                                                                           : connection.timeout()});
   bool synced = false;
   uint64_t shown = 0;
+  // A manager that was restored from a backup counts from an earlier revision.
+  follower.ListenForGaps([&](const absl::Status&) { shown = 0; });
   absl::Status status;
   const auto end = follower.Follow([&](const v1::WatchRegionsResponse& event) {
     synced |= event.event() == v1::WatchRegionsResponse::SYNCED;

@@ -90,6 +90,20 @@ TEST_F(WatchListTest, RegionsAreListedAgainWhenTheManagerSaysThatOneChanged) {
   EXPECT_EQ(fake_.manager.ListRegions_calls.requests[1].filter(), "tenant = ml");
 }
 
+// It knows fewer revisions than the list that was shown last.
+TEST_F(WatchListTest, AManagerRestoredFromABackupIsListedAgain) {
+  const v1::Region now = MakeRegion(v1::Region::ALLOCATED, 40, "regions/a");
+  fake_.manager.streams = {
+      {{Synced(90)}, absl::UnavailableError("away")},
+      {{}, Refused(absl::StatusCode::kOutOfRange, "REVISION_UNKNOWN")},
+      {{Changed(now), Synced(45), Changed(MakeRegion(v1::Region::ALLOCATED, 46))},
+       absl::UnimplementedError("over")}};
+  fake_.manager.ListRegions_calls.answers = {List(90, "regions/b"), List(45, "regions/a"),
+                                             List(46, "regions/c")};
+  Watch(ListRegions());
+  EXPECT_EQ(out_.str(), "b\n\na\n\nc\n");
+}
+
 TEST_F(WatchListTest, AChangeThatTheListDoesNotShowPrintsNothing) {
   const v1::Region other = MakeRegion(v1::Region::SCRUBBING, 6);
   fake_.manager.streams = {{{Synced(5), Removed(other, 7)}, absl::UnimplementedError("x")}};
