@@ -43,10 +43,11 @@ absl::Status List(const SettingsFile& file, Printer& printer) {
 }
 
 // JSON: {"file": PATH, "context": {...}}; its name is empty where it has none.
-absl::Status Show(const SettingsFile& file, const std::string& name, Printer& printer) {
-  const auto settings = ContextSettings(file, name);
+absl::Status Show(const SettingsFile& file, const ConnectionFlags& flags,
+                  const Environment& environment, Printer& printer) {
+  const auto settings = MergeSettings(file, flags, environment);
   if (!settings.ok()) return settings.status();
-  const std::string& shown = name.empty() ? file.current : name;
+  const std::string shown = flags.context.value_or(file.current);
   const bool current = shown == file.current;
   if (printer.format == OutputFormat::kName) return Write(printer, absl::StrCat(shown, "\n"));
   if (printer.for_programs()) {
@@ -57,7 +58,10 @@ absl::Status Show(const SettingsFile& file, const std::string& name, Printer& pr
   sheet.Add("Context", shown.empty() ? "(none: the settings at the top of the file)"
                                      : absl::StrCat(shown, current ? " (current)" : ""));
   sheet.Add("File", file.path.empty() ? "(none)" : file.path);
-  sheet.Add("Manager", settings->manager);
+  const bool by_environment = !environment.manager.empty() && !flags.context.has_value();
+  sheet.Add("Manager", absl::StrCat(settings->manager, flags.manager.has_value() ? " (--manager)"
+                                                       : by_environment ? " (CXLPOOL_MANAGER)"
+                                                                        : ""));
   sheet.Add("TLS", settings->insecure ? "none (insecure)" : "");
   sheet.Add("CA", settings->ca);
   sheet.Add("Certificate", settings->cert);
@@ -66,8 +70,8 @@ absl::Status Show(const SettingsFile& file, const std::string& name, Printer& pr
   return Write(printer, sheet.ToString());
 }
 
-// The file appears whole, with the mode that it had. Of a link the file that it leads to is
-// written.
+// The file appears whole, with the mode and owner that it had. Of a link the file that it leads to
+// is written.
 absl::Status Use(const SettingsFile& file, const std::string& name, Printer& printer) {
   if (const auto known = ContextSettings(file, name); !known.ok()) return known.status();
   std::error_code error;
@@ -84,7 +88,7 @@ absl::Status Use(const SettingsFile& file, const std::string& name, Printer& pri
   }
   const auto after = ParseSettings(*changed, file.path);
   if (!after.ok()) return after.status();
-  return Show(*after, name, printer);
+  return Show(*after, {.context = name}, {}, printer);
 }
 
 }  // namespace
@@ -95,9 +99,12 @@ absl::Status Execute(const ContextCommand& command, const ConnectionFlags& flags
   if (!file.ok()) return file.status();
   switch (command.verb) {
     case ContextCommand::Verb::kUse:
-      return Use(*file, command.name, printer);
-    case ContextCommand::Verb::kShow:
-      return Show(*file, command.name.empty() ? flags.context.value_or("") : command.name, printer);
+      return Use(*file, command.name.value_or(""), printer);
+    case ContextCommand::Verb::kShow: {
+      ConnectionFlags shown = flags;
+      if (command.name.has_value()) shown.context = command.name;
+      return Show(*file, shown, environment, printer);
+    }
     case ContextCommand::Verb::kList:
       break;
   }

@@ -167,7 +167,7 @@ struct PkiShow {
 struct ContextCommand {
   enum class Verb { kList, kUse, kShow };
   Verb verb = Verb::kList;
-  std::string name = {};  // kShow: empty is the one that counts.
+  std::optional<std::string> name = {};  // kShow: without one what counts.
 };
 
 // Nor does fsck: it wants the manager stopped.

@@ -110,7 +110,7 @@ void AddContextCommands(CLI::App& app, Chosen& chosen) {
   using Verb = ContextCommand::Verb;
   const auto add = [&](const char* verb_word, const char* help, Verb verb, bool required) {
     auto* one = context->add_subcommand(verb_word, help);
-    auto name = std::make_shared<std::string>();
+    auto name = std::make_shared<Flag>();
     if (verb != Verb::kList) {
       one->add_option("CONTEXT", *name, "Its name")->type_name("")->required(required);
     }

@@ -61,24 +61,26 @@ Environment ReadEnvironment() {
   return environment;
 }
 
-// A file that was named must exist. Otherwise it is no error if there is none in the usual places.
+// A file that was named must exist. Otherwise it is no error if there is none in the usual places;
+// but one that is there and cannot be read (a link that leads nowhere, a folder that may not be
+// entered) is not passed over, or the next one's manager would be called in place of the user's.
 absl::StatusOr<SettingsFile> FindSettingsFile(const ConnectionFlags& flags,
                                               const Environment& environment) {
   if (flags.config.has_value()) return ReadSettingsFile(*flags.config);
   if (!environment.config.empty()) return ReadSettingsFile(environment.config);
   for (const std::string& path : environment.config_files) {
     std::error_code error;
-    if (std::filesystem::exists(path, error)) return ReadSettingsFile(path);
+    const auto found = std::filesystem::symlink_status(path, error).type();
+    if (found != std::filesystem::file_type::not_found) return ReadSettingsFile(path);
   }
   return SettingsFile{};
 }
 
 // Flags come before the environment, and that before the file.
-absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
-                                                   const Environment& environment) {
-  const absl::StatusOr<SettingsFile> file = FindSettingsFile(flags, environment);
-  if (!file.ok()) return file.status();
-  absl::StatusOr<ConnectionSettings> settings = ContextSettings(*file, flags.context.value_or(""));
+absl::StatusOr<ConnectionSettings> MergeSettings(const SettingsFile& file,
+                                                 const ConnectionFlags& flags,
+                                                 const Environment& environment) {
+  absl::StatusOr<ConnectionSettings> settings = ContextSettings(file, flags.context);
   if (!settings.ok()) return settings.status();
   if (!environment.manager.empty() && !flags.context.has_value())
     settings->manager = environment.manager;
@@ -88,12 +90,6 @@ absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
   if (flags.key.has_value()) settings->key = *flags.key;
   if (flags.server_name.has_value()) settings->server_name = *flags.server_name;
   if (settings->server_name.empty()) settings->server_name = kServerName;
-  if (settings->manager.empty()) {
-    return Missing("NO_MANAGER", "no manager address is given",
-                   "give --manager ADDRESS, set CXLPOOL_MANAGER, or write manager = \"...\" into "
-                   "~/.config/cxlpool/cli.toml or /etc/cxlpool/cli.toml");
-  }
-  if (const auto address = ParseAddress(settings->manager); !address.ok()) return address.status();
 
   // A flag for TLS outweighs the file's "insecure", and the other way round.
   const bool tls_flags = flags.ca.has_value() || flags.cert.has_value() || flags.key.has_value();
@@ -102,6 +98,21 @@ absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
   // A Unix socket needs no TLS: its mode says who may connect.
   const bool no_files = settings->ca.empty() && settings->cert.empty() && settings->key.empty();
   if (no_files && absl::StartsWith(settings->manager, "unix:")) settings->insecure = true;
+  return settings;
+}
+
+absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
+                                                   const Environment& environment) {
+  const absl::StatusOr<SettingsFile> file = FindSettingsFile(flags, environment);
+  if (!file.ok()) return file.status();
+  absl::StatusOr<ConnectionSettings> settings = MergeSettings(*file, flags, environment);
+  if (!settings.ok()) return settings.status();
+  if (settings->manager.empty()) {
+    return Missing("NO_MANAGER", "no manager address is given",
+                   "give --manager ADDRESS, set CXLPOOL_MANAGER, or write manager = \"...\" into "
+                   "~/.config/cxlpool/cli.toml or /etc/cxlpool/cli.toml");
+  }
+  if (const auto address = ParseAddress(settings->manager); !address.ok()) return address.status();
   if (settings->insecure) return settings;
   if (absl::Status status = CheckTls(*settings); !status.ok()) return status;
   return settings;

@@ -19,21 +19,26 @@ namespace cxlpool::cli {
 
 // The part of the environment that matters. Empty: not set.
 struct Environment {
-  std::string manager;                    // CXLPOOL_MANAGER
-  std::string config;                     // CXLPOOL_CONFIG
-  std::vector<std::string> config_files;  // Where to look, first found counts.
+  std::string manager = {};                    // CXLPOOL_MANAGER
+  std::string config = {};                     // CXLPOOL_CONFIG
+  std::vector<std::string> config_files = {};  // Where to look, first found counts.
 };
 Environment ReadEnvironment();
 
 // The file that counts; one without a path where there is none. NOT_FOUND/NO_CONFIG: one that was
-// named is not there; INVALID_ARGUMENT/BAD_CONFIG.
+// named is not there, or one that is there cannot be read; INVALID_ARGUMENT/BAD_CONFIG names the
+// file, line and key.
 absl::StatusOr<SettingsFile> FindSettingsFile(const ConnectionFlags& flags,
                                               const Environment& environment);
 
-// INVALID_ARGUMENT/BAD_CONFIG names the file, line and key; NOT_FOUND/NO_CONFIG: a file that was
-// named is not there; INVALID_ARGUMENT/NO_MANAGER: no address anywhere;
-// INVALID_ARGUMENT/BAD_ADDRESS: it is none; INVALID_ARGUMENT/UNKNOWN_CONTEXT;
-// INVALID_ARGUMENT/NO_TLS: a TLS file is not given and the address needs it.
+// What counts, whether it is enough to call a manager or not. INVALID_ARGUMENT/UNKNOWN_CONTEXT.
+absl::StatusOr<ConnectionSettings> MergeSettings(const SettingsFile& file,
+                                                 const ConnectionFlags& flags,
+                                                 const Environment& environment);
+
+// What counts, fit to call a manager with. Errors of the two above, and INVALID_ARGUMENT with
+// NO_MANAGER: no address anywhere; BAD_ADDRESS: it is none; NO_TLS: a TLS file is not given and the
+// address needs it.
 absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
                                                    const Environment& environment);
 

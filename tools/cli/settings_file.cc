@@ -25,6 +25,12 @@ bool IsContextName(const std::string& name) {
                      [](char c) { return absl::ascii_isalnum(c) || absl::StrContains("-_.", c); });
 }
 
+// As TOML has it in a table's name: a dot would begin another.
+std::string AsKey(const std::string& name) {
+  if (!IsContextName(name)) return "NAME";
+  return absl::StrContains(name, ".") ? absl::StrCat("\"", name, "\"") : name;
+}
+
 // A key with an empty text is an error, and not the same as a key that is left out.
 ConnectionSettings ReadTable(TomlReader& toml, const std::string& path) {
   const auto string = [&](const char* key) {
@@ -91,21 +97,22 @@ absl::StatusOr<SettingsFile> ReadSettingsFile(const std::string& path) {
 }
 
 absl::StatusOr<ConnectionSettings> ContextSettings(const SettingsFile& file,
-                                                   const std::string& name) {
-  const std::string& which = name.empty() ? file.current : name;
-  if (which.empty()) return file.top;
+                                                   const std::optional<std::string>& name) {
+  if (!name.has_value() && file.current.empty()) return file.top;
+  const std::string which = name.value_or(file.current);
   const auto found = file.contexts.find(which);
   if (found != file.contexts.end()) return found->second;
   const std::vector<std::string> names = file.Names();
-  return Refuse(absl::StatusCode::kInvalidArgument, "UNKNOWN_CONTEXT",
-                absl::StrCat("there is no context \"", which, "\" in ",
-                             file.path.empty() ? "any configuration file" : file.path,
-                             DidYouMean(Nearest(which, names))),
-                names.empty()
-                    ? absl::StrCat("write [contexts.", which, "] with manager = \"...\" into ",
-                                   file.path.empty() ? "~/.config/cxlpool/cli.toml" : file.path)
-                    : absl::StrCat("use one of ", absl::StrJoin(names, ", ")),
-                {{"context", which}});
+  return Refuse(
+      absl::StatusCode::kInvalidArgument, "UNKNOWN_CONTEXT",
+      absl::StrCat("there is no context \"", which, "\" in ",
+                   file.path.empty() ? "any configuration file" : file.path,
+                   DidYouMean(Nearest(which, names))),
+      names.empty()
+          ? absl::StrCat("write [contexts.", AsKey(which), "] with manager = \"...\" into ",
+                         file.path.empty() ? "~/.config/cxlpool/cli.toml" : file.path)
+          : absl::StrCat("use one of ", absl::StrJoin(names, ", ")),
+      {{"context", which}});
 }
 
 // A line of its own before the first table takes the place of the one that is there, or comes

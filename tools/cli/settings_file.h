@@ -13,6 +13,7 @@
 #define CXLPOOL_TOOLS_CLI_SETTINGS_FILE_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,10 +50,10 @@ absl::StatusOr<SettingsFile> ReadSettingsFile(const std::string& path);
 // The same from text; `path` is for messages and relative paths. Any bytes.
 absl::StatusOr<SettingsFile> ParseSettings(const std::string& text, const std::string& path);
 
-// The settings of the context `name`; empty: of the current one, or those at the top.
+// The settings of the context `name`; without one of the current one, or those at the top.
 // INVALID_ARGUMENT/UNKNOWN_CONTEXT says which there are.
 absl::StatusOr<ConnectionSettings> ContextSettings(const SettingsFile& file,
-                                                   const std::string& name);
+                                                   const std::optional<std::string>& name);
 
 // `text` with another current context and nothing else changed. FAILED_PRECONDITION/CANNOT_EDIT:
 // the file is written in a way that this cannot change.

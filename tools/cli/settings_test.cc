@@ -73,6 +73,20 @@ TEST_F(SettingsTest, AFileThatIsNamedMustBeThere) {
   EXPECT_EQ(ReasonOf(settings.status()), "NO_CONFIG");
 }
 
+TEST_F(SettingsTest, AFileThatIsThereAndCannotBeReadIsNotPassedOver) {
+  const std::string second = File("second.toml", "manager = \"unix:/b\"");
+  const std::string link = (dir_ / "link.toml").string();
+  std::filesystem::create_symlink(dir_ / "gone.toml", link);
+  const std::string loop = (dir_ / "loop.toml").string();
+  std::filesystem::create_symlink(loop, loop);
+  for (const std::string& first : {link, loop}) {
+    const auto settings =
+        ResolveSettings({}, {.manager = "", .config = "", .config_files = {first, second}});
+    EXPECT_EQ(ReasonOf(settings.status()), "NO_CONFIG") << first;
+    EXPECT_THAT(settings.status().message(), HasSubstr(first));
+  }
+}
+
 TEST_F(SettingsTest, SaysWhatIsMissing) {
   EXPECT_EQ(ReasonOf(ResolveSettings({}, {}).status()), "NO_MANAGER");
   const auto settings = ResolveSettings({.manager = "fm:1", .ca = "ca.pem"}, {});
@@ -157,6 +171,21 @@ TEST_F(SettingsTest, AnUnknownContextIsRefusedWithThoseThereAre) {
   EXPECT_THAT(status.message(), HasSubstr("did you mean \"prod\"?"));
   EXPECT_EQ(RefusalOf(status)->remedy, "use one of lab, prod");
   EXPECT_EQ(ReasonOf(ResolveSettings({.context = "x"}, {}).status()), "UNKNOWN_CONTEXT");
+  // Of a script whose variable is not set; the current one is not what it meant.
+  EXPECT_EQ(ReasonOf(ResolveSettings({.context = "", .config = path}, {}).status()),
+            "UNKNOWN_CONTEXT");
+}
+
+TEST_F(SettingsTest, TheRemedyForAnUnknownContextIsRightToml) {
+  const std::string path = File("cli.toml", "manager = \"unix:/top\"\n");
+  const auto remedy = [&](const char* name) {
+    const auto settings = ResolveSettings({.context = name, .config = path}, {});
+    const auto refusal = RefusalOf(settings.status());
+    return refusal.has_value() ? refusal->remedy : "";
+  };
+  EXPECT_THAT(remedy("lab"), HasSubstr("write [contexts.lab] with"));
+  EXPECT_THAT(remedy("rack7.lab"), HasSubstr("write [contexts.\"rack7.lab\"] with"));
+  EXPECT_THAT(remedy("a b"), HasSubstr("write [contexts.NAME] with"));
 }
 
 TEST(ConfigFileTest, RefusesBadContexts) {

@@ -35,6 +35,16 @@ absl::Status WriteAll(int fd, const std::string& text, const std::string& path) 
   return fsync(fd) == 0 ? absl::OkStatus() : NoAccess("write", path, errno);
 }
 
+// Gives the new file to whom the one that it replaces belongs, if there is one.
+absl::Status KeepOwner(int fd, const std::string& path) {
+  struct stat old, made;
+  if (stat(path.c_str(), &old) != 0) return absl::OkStatus();
+  if (fstat(fd, &made) != 0) return NoAccess("look at", path, errno);
+  if (old.st_uid == made.st_uid && old.st_gid == made.st_gid) return absl::OkStatus();
+  if (fchown(fd, old.st_uid, old.st_gid) == 0) return absl::OkStatus();
+  return NoAccess("keep the owner of", path, errno);
+}
+
 // Gives the temporary file its name.
 absl::Status Publish(const std::string& temporary, const std::string& path, bool replace) {
   if (replace) {
@@ -96,6 +106,7 @@ absl::Status WritePemFile(const std::string& path, const std::string& text, mode
   const UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
   if (!fd.valid()) return NoAccess("write", path, errno);
   absl::Status status = WriteAll(fd.get(), text, path);
+  if (status.ok() && replace) status = KeepOwner(fd.get(), path);
   if (status.ok() && fchmod(fd.get(), mode) != 0) status = NoAccess("write", path, errno);
   if (status.ok()) status = Publish(temporary, path, replace);
   unlink(temporary.c_str());  // After a rename there is nothing left to remove.

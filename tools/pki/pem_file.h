@@ -21,7 +21,8 @@ bool FileExists(const std::string& path);
 // NOT_FOUND/NO_FILE, FAILED_PRECONDITION/NO_ACCESS. At most 1 MiB.
 absl::StatusOr<std::string> ReadPemFile(const std::string& path);
 
-// Durable once it returns. ALREADY_EXISTS/FILE_EXISTS unless `replace`.
+// Durable once it returns. ALREADY_EXISTS/FILE_EXISTS unless `replace`. What is replaced keeps its
+// owner and group: a daemon goes on reading its key.
 absl::Status WritePemFile(const std::string& path, const std::string& text, mode_t mode,
                           bool replace);
 
