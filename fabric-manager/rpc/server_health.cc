@@ -1,10 +1,13 @@
 #include "fabric-manager/rpc/server_health.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/support/log.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -14,6 +17,22 @@ std::vector<std::string> CommandsIn(absl::string_view remedy) {
   std::vector<std::string> commands;
   const std::vector<absl::string_view> parts = absl::StrSplit(remedy, '`');
   for (size_t i = 1; i + 1 < parts.size(); i += 2) commands.emplace_back(parts[i]);
+  return commands;
+}
+
+// Where the space went, in the folder that the store is in as far as it says.
+std::vector<std::string> SpaceCommands(const absl::Status& full) {
+  std::string folder;
+  if (const auto refusal = RefusalOf(full); refusal.has_value()) {
+    for (const auto& [key, value] : refusal->metadata) {
+      if (key == "folder") folder = absl::StrCat(" ", value);
+    }
+  }
+  std::vector<std::string> commands = {
+      absl::StrCat("on the manager's machine: df --human-readable", folder)};
+  if (!folder.empty()) {
+    commands.push_back(absl::StrCat("on the manager's machine: du --all --human-readable", folder));
+  }
   return commands;
 }
 
@@ -78,7 +97,7 @@ std::vector<Finding> ServerHealth::Findings() const {
                           .problem = "STORE_FULL",
                           .text = absl::StrCat("no change is made: ", store_.message()),
                           .since = since_,
-                          .commands = {"on the manager's machine: df --human-readable"}});
+                          .commands = SpaceCommands(store_)});
     }
   }
   for (const RefusedPeers::Refused& refused : refused_->Latest()) {

@@ -26,7 +26,7 @@ class ServerHealthTest : public ::testing::Test {
   }
   static absl::Status Full() {
     return cxlpool::Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", "no space on /store",
-                           "make some");
+                           "make some", {{"folder", "/store"}});
   }
 
   ManualExecutor executor;
@@ -51,6 +51,9 @@ TEST_F(ServerHealthTest, AFullStoreIsSaidUntilItTakesAChange) {
   const Finding finding = self.Findings()[0];
   EXPECT_EQ(finding.problem, "STORE_FULL");
   EXPECT_THAT(finding.text, HasSubstr("no space on /store"));
+  EXPECT_THAT(finding.commands,
+              ElementsAre("on the manager's machine: df --human-readable /store",
+                          "on the manager's machine: du --all --human-readable /store"));
   executor.Advance(absl::Seconds(40));
   self.NoteStore(Full());
   executor.Advance(absl::Seconds(40));

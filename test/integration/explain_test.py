@@ -355,7 +355,9 @@ class FullStoreTest(PoolTest):
                 self.pool.cli('tenant', 'set', f't{i}', '--fail-fast')
         findings = [f for f in self.pool.cli('doctor')['findings'] if f['problem'] == 'STORE_FULL']
         self.assertEqual([f['urgency'] for f in findings], ['WRONG'])
-        self.assertEqual(findings[0]['commands'], ["on the manager's machine: df --human-readable"])
+        folder = self.pool.directory / 'store'
+        self.assertEqual(findings[0]['commands'], [f"on the manager's machine: df --human-readable {folder}",
+                                                   f"on the manager's machine: du --all --human-readable {folder}"])
         filler.unlink()
         self.pool.cli('tenant', 'set', 'more')
         self.assertNotIn('STORE_FULL', self.pool.run_cli('doctor'))

@@ -11,10 +11,31 @@ namespace cxlpool::cli {
 namespace {
 
 // Each completes file names where it is told to (kFiles).
+//
+// Bash takes words apart at = and : as well (COMP_WORDBREAKS), and replaces what is behind the last
+// of these. What no space parts in the line is one word of the command.
 constexpr char kBash[] = R"(_cxlpool() {
-  local found
-  found=$(cxlpool __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-  if [[ $? -eq 9 ]]; then found=$(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"); fi
+  local found word i rest=$COMP_LINE last= words=()
+  for ((i = 0; i <= COMP_CWORD; i++)); do
+    word=${COMP_WORDS[i]}
+    if [[ $i -eq 0 || $rest == [[:space:]]* || -z $rest ]]; then
+      words+=("$word")
+    else
+      words[${#words[@]}-1]+=$word
+    fi
+    rest=${rest#*"$word"}
+    last=$word
+    [[ $last != *[!=:]* ]] && last=
+  done
+  word=${words[${#words[@]}-1]}
+  found=$(cxlpool __complete "${words[@]:1}" 2>/dev/null)
+  if [[ $? -eq 9 ]]; then
+    found=$(compgen -f -- "$last")
+  else
+    rest=${word%"$last"}
+    found=${found#"$rest"}
+    found=${found//$'\n'"$rest"/$'\n'}
+  fi
   COMPREPLY=()
   [[ -z $found ]] || mapfile -t COMPREPLY <<< "$found"
 }
@@ -24,7 +45,7 @@ constexpr char kZsh[] = R"(#compdef cxlpool
 _cxlpool() {
   local found
   found=$(cxlpool __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
-  if [[ $? -eq 9 ]]; then _files; elif [[ -n $found ]]; then compadd -- "${(@f)found}"; fi
+  if [[ $? -eq 9 ]]; then compset -P '--*='; _files; elif [[ -n $found ]]; then compadd -- "${(@f)found}"; fi
 }
 if [[ $funcstack[1] == _cxlpool ]]; then _cxlpool "$@"; else compdef _cxlpool cxlpool; fi
 )";
@@ -68,16 +89,12 @@ class Walk {
     if (behind_dashes_) return result_;  // Another program's words.
     if (wants_value_ != nullptr) {
       if (IsConnection(*wants_value_)) result_.connection.pop_back();  // It has no value yet.
-      AddValues(*wants_value_,
-                wants_value_->check_name("--region") ? "REGION" : ValueOf(*wants_value_));
+      AddValuesOf(*wants_value_);
     } else if (IsOption(word) && equals != std::string::npos) {
       // Shells want the whole word again.
       const CLI::Option* option = Find(word.substr(0, equals));
-      if (option != nullptr) {
-        for (const std::string& choice : ChoicesOf(*option)) {
-          Add(absl::StrCat(word.substr(0, equals + 1), choice));
-        }
-      }
+      result_.before = word.substr(0, equals + 1);
+      if (option != nullptr) AddValuesOf(*option);
     } else if (!word.empty() && word.front() == '-') {
       AddOptions();
     } else if (const auto commands = Subcommands(); !commands.empty()) {
@@ -136,7 +153,8 @@ class Walk {
   }
 
   void Add(const std::string& word) {
-    if (absl::StartsWith(word, result_.prefix)) result_.words.push_back(word);
+    const std::string whole = absl::StrCat(result_.before, word);
+    if (absl::StartsWith(whole, result_.prefix)) result_.words.push_back(whole);
   }
 
   void AddOptions() {
@@ -146,6 +164,10 @@ class Walk {
       }
       if (at_ == &app_) break;
     }
+  }
+
+  void AddValuesOf(const CLI::Option& option) {
+    AddValues(option, option.check_name("--region") ? "REGION" : ValueOf(option));
   }
 
   // `value`: what stands there, in the words of the help.
@@ -163,10 +185,10 @@ class Walk {
       if (absl::StartsWith(result_.prefix, before)) {
         result_.names_of = kind;
         result_.before = before;
-      } else {
-        Add(before);
+        return;
       }
     }
+    for (const char* kind : {"region", "host", "device"}) Add(absl::StrCat(kind, "/"));
   }
 
   // The last one takes all that follow.

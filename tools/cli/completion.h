@@ -24,7 +24,7 @@ struct Candidates {
   // "tenant" or "context"; empty: none.
   std::string names_of;
   bool files = false;                   // A file's name may stand there.
-  std::string before;                   // Of each name: "region/", where a kind comes before it.
+  std::string before;                   // Of each name: "region/", "--host=".
   std::string prefix;                   // As the last word begins.
   std::vector<std::string> connection;  // The options on the line that say where the manager is.
 };

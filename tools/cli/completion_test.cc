@@ -2,7 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,6 +53,9 @@ TEST(CompletionTest, OptionsOfTheCommandAndOfAll) {
 TEST(CompletionTest, ValuesOfAnOption) {
   EXPECT_THAT(WordsAt({"region", "list", "-o", ""}), ElementsAre("json", "name", "table", "yaml"));
   EXPECT_THAT(WordsAt({"region", "list", "--output=j"}), ElementsAre("--output=json"));
+  EXPECT_EQ(At({"region", "allocate", "--host=ho"}).names_of, "host");
+  EXPECT_EQ(At({"region", "allocate", "--host=ho"}).before, "--host=");
+  EXPECT_TRUE(At({"--ca=x"}).files);
   EXPECT_THAT(WordsAt({"region", "allocate", "--mode", "s"}), ElementsAre("system-ram"));
   EXPECT_THAT(WordsAt({"region", "allocate", "--isolation", ""}), ElementsAre("any", "fabric"));
   EXPECT_THAT(WordsAt({"region", "allocate", "--policy", ""}),
@@ -99,6 +107,7 @@ TEST(CompletionTest, FilesWhereACommandWantsThem) {
 
 TEST(CompletionTest, WhatIsExplainedHasItsKindBeforeItsName) {
   EXPECT_THAT(WordsAt({"explain", ""}), ElementsAre("device/", "host/", "region/"));
+  EXPECT_THAT(WordsAt({"explain", "region/"}), IsEmpty());
   const Candidates region = At({"explain", "region/k"});
   EXPECT_EQ(region.names_of, "region");
   EXPECT_EQ(region.before, "region/");
@@ -116,6 +125,45 @@ TEST(CompletionTest, AnotherProgramsWordsAreItsOwn) {
   const Candidates behind = At({"run", "--size", "1GiB", "--", "redis-server", "--"});
   EXPECT_THAT(behind.words, IsEmpty());
   EXPECT_EQ(behind.names_of, "");
+}
+
+// What bash makes of a line: the script is given the words as bash takes them apart. The command is
+// one that notes what it was asked, and answers `answer`.
+std::string InBash(const std::string& line, const std::string& words, const std::string& answer,
+                   int status = 0) {
+  std::string name = (std::filesystem::temp_directory_path() / "cxlpool-bash-XXXXXX").string();
+  const std::string dir = mkdtemp(name.data());
+  std::ofstream(dir + "/script") << CompletionScript("bash") << "cd " << dir << "; echo > a.pem\n"
+                                 << "cxlpool() { printf '<%s>' \"$@\" >&3; printf -- '" << answer
+                                 << "\\n'; return " << status << "; }\n"
+                                 << "COMP_LINE='" << line << "' COMP_WORDS=(" << words << ")\n"
+                                 << "COMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n"
+                                 << "_cxlpool 3>&1; printf ' %s' \"${COMPREPLY[@]}\"\n";
+  FILE* bash = popen(("bash " + dir + "/script").c_str(), "r");
+  std::string out(1000, '\0');
+  out.resize(fread(out.data(), 1, out.size(), bash));
+  pclose(bash);
+  std::filesystem::remove_all(dir);
+  return out;
+}
+
+TEST(CompletionTest, BashTakesWordsApartAndPutsTheRestInTheirPlace) {
+  if (access("/bin/bash", X_OK) != 0) GTEST_SKIP() << "there is no bash";
+  EXPECT_EQ(InBash("cxlpool region sh", "cxlpool region sh", "show"),
+            "<__complete><region><sh> show");
+  EXPECT_EQ(InBash("cxlpool region show ", "cxlpool region show ''", "kv\\nkw"),
+            "<__complete><region><show><> kv kw");
+  EXPECT_EQ(InBash("cxlpool --manager fm:7443 region sh", "cxlpool --manager fm : 7443 region sh",
+                   "show"),
+            "<__complete><--manager><fm:7443><region><sh> show");
+  EXPECT_EQ(InBash("cxlpool --output=j", "cxlpool --output = j", "--output=json"),
+            "<__complete><--output=j> json");
+  EXPECT_EQ(InBash("cxlpool --output=", "cxlpool --output =", "--output=json\\n--output=yaml"),
+            "<__complete><--output=> json yaml");
+  EXPECT_EQ(InBash("cxlpool device drain cxl:mem", "cxlpool device drain cxl : mem",
+                   "cxl:mem0\\ncxl:mem1"),
+            "<__complete><device><drain><cxl:mem> mem0 mem1");
+  EXPECT_EQ(InBash("cxlpool --ca=a", "cxlpool --ca = a", "", kFiles), "<__complete><--ca=a> a.pem");
 }
 
 TEST(CompletionTest, EachShellHasAScript) {

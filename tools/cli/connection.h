@@ -44,14 +44,13 @@ class Connection {
                                 const Request& request) {
     std::string request_id;
     if constexpr (requires { request.request_id(); }) request_id = request.request_id();
-    Response response;
-    absl::Status status = Retry(request_id, [&](absl::Duration left) {
-      absl::StatusOr<Response> answer = (stub_.*method)(request, left);
-      if (answer.ok()) response = *std::move(answer);
+    absl::StatusOr<Response> answer = absl::UnknownError("not tried");
+    const absl::Status status = Retry(request_id, [&](absl::Duration left) {
+      answer = (stub_.*method)(request, left);
       return answer.status();
     });
-    if (!status.ok()) return status;
-    return response;
+    if (!status.ok()) return status;  // Which says more than the last answer.
+    return answer;
   }
 
   // The same, chosen by the request's type: each call has a request of its own.

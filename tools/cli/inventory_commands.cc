@@ -366,7 +366,7 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
   tenant->require_subcommand(1);
   AddBareList<ListTenants>(tenant, "List tenants, in order of name", chosen);
   AddSetTenant(tenant, chosen);
-  AddCall<ShowTenant>(tenant, "get", "Show one tenant", kTenant, chosen)->alias("show");
+  AddCall<ShowTenant>(tenant, "show", "Show one tenant", kTenant, chosen)->alias("get");
   AddCall<RemoveTenant>(tenant, "remove", "Forget a tenant without Regions", kTenant, chosen)
       ->alias("rm")
       ->alias("delete");

@@ -19,10 +19,16 @@ namespace {
 // So many options are named where one excludes others; of more it is said that there are.
 constexpr size_t kMostNamed = 3;
 
-// Text as roff prints it: an ASCII dash, and no line that begins a request.
+// Text as roff prints it: ASCII where it would print what typesetters write, and no line that
+// begins a request.
 std::string Roff(const std::string& text) {
-  const std::string out = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}});
-  return !out.empty() && (out.front() == '.' || out.front() == '\'') ? "\\&" + out : out;
+  const std::string out = absl::StrReplaceAll(text, {{"\\", "\\e"},
+                                                     {"-", "\\-"},
+                                                     {"~", "\\(ti"},
+                                                     {"^", "\\(ha"},
+                                                     {"`", "\\(ga"},
+                                                     {"'", "\\(aq"}});
+  return !out.empty() && out.front() == '.' ? "\\&" + out : out;
 }
 
 std::string Bold(const std::string& text) { return absl::StrCat("\\fB", Roff(text), "\\fR"); }
@@ -48,12 +54,19 @@ std::string Positional(const CLI::Option& option) {
   return option.get_required() ? out : absl::StrCat("[", out, "]");
 }
 
-// "region attach NAME --host HOST [OPTIONS]", behind the words that name the command.
+// "region attach NAME --host HOST [OPTIONS]", behind the words that name the command. Another
+// program's words come last, and behind the dashes.
 std::string Synopsis(const CLI::App& app, const std::string& path) {
   std::vector<std::string> words = {path};
   bool more = false;
+  std::string program;
   for (const CLI::Option* option : app.get_options()) {
-    if (option->get_positional()) words.push_back(Positional(*option));
+    if (!option->get_positional()) continue;
+    if (option->check_name(kProgramWords)) {
+      program = Positional(*option);
+    } else {
+      words.push_back(Positional(*option));
+    }
   }
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional() || !IsShown(*option)) continue;
@@ -64,6 +77,7 @@ std::string Synopsis(const CLI::App& app, const std::string& path) {
     }
   }
   if (more) words.emplace_back("[OPTIONS]");
+  if (!program.empty()) words.push_back("-- " + program);
   return absl::StrJoin(words, " ");
 }
 

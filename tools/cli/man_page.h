@@ -11,6 +11,9 @@ class App;
 
 namespace cxlpool::cli {
 
+// What a positional is called that takes all words behind --, which are another program's.
+inline constexpr char kProgramWords[] = "PROGRAM";
+
 // COMMANDS, GLOBAL OPTIONS and EXIT STATUS in roff, of a parser that all commands have been added
 // to. What the help hides is left out, and so is what the help of each command ends with.
 std::string ManSections(const CLI::App& app, const std::string& common_footer);

@@ -34,5 +34,17 @@ TEST(ManPageTest, HasEachCommandWithItsOptions) {
   EXPECT_THAT(page, HasSubstr("\n9  failed while waiting"));
 }
 
+// What is behind the dashes is another program's.
+TEST(ManPageTest, AProgramStandsBehindTheOptions) {
+  EXPECT_THAT(Page(), HasSubstr("\n.SS run [OPTIONS] \\-\\- PROGRAM...\n"));
+}
+
+// roff takes these for typographic quotes and accents: a command that is copied from the page would
+// be another one.
+TEST(ManPageTest, CharactersOfCommandsStayWhatTheyAre) {
+  EXPECT_EQ(Page().find_first_of("~^`'"), std::string::npos);
+  EXPECT_THAT(Page(), HasSubstr("the memory\\(aqs place"));
+}
+
 }  // namespace
 }  // namespace cxlpool::cli

@@ -114,7 +114,7 @@ void AddAllocateCommand(CLI::App* region, Chosen& chosen) {
                     ->type_name("FILE");
   ExcludeAll(app, batch);
   OnChosen(app, chosen, [flags, size, batch, &chosen](Fields& fields) -> Command {
-    // CLI11 knows no "one of these two".
+    // An option group of CLI11 would ask for one of the two in words that name its whole syntax.
     if (size->count() == 0 && batch->count() == 0) throw CLI::RequiredError("--size");
     return ReadAllocate(*flags, chosen, fields);
   });

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "cxlpool/pool.h"
 #include "proto/support/refusal.h"
+#include "tools/cli/man_page.h"
 #include "tools/cli/subcommands.h"
 
 namespace cxlpool::cli {
@@ -234,15 +235,15 @@ void AddRunCommand(CLI::App& app, Chosen& chosen) {
                   "The host agent's socket (default: CXLPOOL_SOCKET, or "
                   "/run/cxlpool/agent.sock)")
       ->type_name("PATH");
-  run->add_option("program", words->program, "The program and its arguments, after --")
-      ->type_name("PROGRAM...")
+  run->add_option(kProgramWords, words->program, "The program and its arguments, after --")
+      ->type_name("")
       ->required()
       ->expected(-1);
   run->footer(
       "A Region that is allocated belongs to the program's process: children that outlive it "
       "lose the memory's place, and not their bytes.");
   run->callback([words, &chosen, size, region] {
-    // CLI11 knows no "one of these two".
+    // An option group of CLI11 would ask for one of the two, and not say what for.
     if (size->count() + region->count() == 0) {
       chosen.command = Refuse(absl::StatusCode::kInvalidArgument, "USAGE",
                               "run needs --size or --region", "say how much memory it is to have");

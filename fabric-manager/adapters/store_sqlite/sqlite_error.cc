@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
@@ -47,8 +48,12 @@ bool IsFull(sqlite3* db) {
 }
 
 absl::Status FullError(sqlite3* db, const std::string& path, absl::string_view doing) {
-  return Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", Describe(db, path, doing),
-                "make space on that file system");
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return Refuse(
+      absl::StatusCode::kResourceExhausted, "STORE_FULL", Describe(db, path, doing),
+      absl::StrCat("make space on that file system: old backups and *.before-fsck may be in ",
+                   folder),
+      {{"folder", folder}});
 }
 
 }  // namespace

@@ -238,6 +238,11 @@ TEST_F(SqliteStoreTest, FullDiskRefusesChangesUntilThereIsSpace) {
   faults.disk_is_full = true;
   const absl::Status full = client->CommitNext({{2, std::string(100000, 'x')}});
   EXPECT_EQ(ReasonOf(full), "STORE_FULL") << full;
+  const auto refusal = RefusalOf(full);
+  ASSERT_TRUE(refusal.has_value());
+  const std::string folder = std::filesystem::path(options_.path).parent_path();
+  EXPECT_EQ(refusal->metadata,
+            (std::vector<std::pair<std::string, std::string>>{{"folder", folder}}));
   faults.disk_is_full = false;
   EXPECT_TRUE(client->CommitNext({{3, "three"}}).ok());
   client.reset();
