@@ -336,7 +336,7 @@ int main(int argc, char** argv) {
   CLI::App app{"cxlpool-fm: allocates CXL pool memory to hosts"};
   std::string file = "/etc/cxlpool/fm.toml";
   bool check = false;
-  app.add_option("--config", file, "Configuration, TOML")->capture_default_str();
+  app.add_option("--config", file, "Configuration, TOML")->type_name("FILE")->capture_default_str();
   app.add_flag("--check-config", check, "Check the configuration and exit");
   app.set_version_flag("--version", "cxlpool-fm " CXLPOOL_VERSION);
   try {

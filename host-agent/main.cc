@@ -396,7 +396,7 @@ int main(int argc, char** argv) {
   CLI::App app{"cxlpool-agent: turns what the CXL fabric shows to this host into memory"};
   std::string file = "/etc/cxlpool/agent.toml";
   bool only_config = false;
-  app.add_option("--config", file, "Configuration, TOML")->capture_default_str();
+  app.add_option("--config", file, "Configuration, TOML")->type_name("FILE")->capture_default_str();
   app.add_flag("--check-config", only_config, "Check the configuration and exit");
   app.set_version_flag("--version", "cxlpool-agent " CXLPOOL_VERSION);
   CLI::App* check = app.add_subcommand(

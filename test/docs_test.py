@@ -169,8 +169,15 @@ class ConfigurationTest(unittest.TestCase):
                 self.assertEqual(set(), keys - self.example_words(example), f'not in {example}')
                 self.assertEqual(set(), self.example_words(example) - keys, f'in {example}, and nothing reads it')
 
+    def test_the_operators_command_has_its_keys_there_too(self):
+        keys = set(re.findall(r'(?:\b(?:string|file)|->(?:String|Table))\("(\w+)"', read('tools/cli/settings_file.cc')))
+        self.assertLessEqual({'manager', 'ca', 'contexts'}, keys)
+        guide = {part for word in code_words(self.section('cxlpool')) for part in re.findall(r'\w+', word)}
+        self.assertEqual(set(), keys - guide, 'not in docs/configuration.md')
+        self.assertEqual(set(), keys - self.example_words('packaging/cli.toml'), 'not in packaging/cli.toml')
+
     def test_examples_are_toml(self):
-        for _, _, example in self.FILES:
+        for example in (*(example for _, _, example in self.FILES), 'packaging/cli.toml'):
             tomllib.loads(read(example))
             for line in read(example).splitlines():
                 if re.match(r'#\S', line):

@@ -124,8 +124,40 @@ class InstalledFilesTest(unittest.TestCase):
         for program in sorted([*(self.prefix / 'bin').iterdir(), *(self.prefix / 'sbin').iterdir()]):
             if program.name.startswith('cxlpool'):
                 self.assertIn('0.1', run([program, '--version']))
-                pages = list((self.prefix / 'share/man').glob(f'man?/{program.name}.?'))
-                self.assertEqual(len(pages), 1, f'{program.name} has no man page')
+            pages = list((self.prefix / 'share/man').glob(f'man?/{program.name}.?'))
+            self.assertEqual(len(pages), 1, f'{program.name} has no man page')
+
+    def page(self, path):
+        """As it is read, on one line; nothing is wrong with it."""
+        if not shutil.which('man'):
+            self.skipTest('there is no man')
+        done = subprocess.run(['man', '--warnings', '--local-file', path], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, 'MANWIDTH': '400', 'LC_ALL': 'C.UTF-8', 'MANPAGER': 'cat'})
+        self.assertEqual((done.returncode, done.stderr), (0, ''), path)
+        return done.stdout
+
+    def test_pages_are_sound_and_say_what_help_says(self):
+        pages = sorted((self.prefix / 'share/man').glob('man?/*'))
+        self.assertGreaterEqual(len(pages), 9)
+        for path in pages:
+            text = self.page(path)
+            self.assertNotIn('@', text, f'{path}: a line of the template is left')
+            programs = [p for folder in ('bin', 'sbin') for p in [self.prefix / folder / path.stem] if p.exists()]
+            for program in programs:
+                for option in re.findall(r'^ +(?:-\w,)?(--[\w-]+)', run([program, '--help']), re.M):
+                    if option != '--help':
+                        self.assertIn(option, text, path)
+
+    def test_every_configuration_has_a_page_with_its_keys(self):
+        for example in sorted((self.prefix / 'share/doc/cxlpool/examples').glob('*.toml')):
+            page = self.prefix / f'share/man/man5/{example.name}.5'
+            self.assertTrue(page.exists(), f'{example.name} has no man page')
+            text = self.page(page).split('\nEXAMPLE\n')[0]
+            keys = {word for tag in re.findall(r'^ {7}((?:\[*[\w.]+\]*(?:, )?)+)', text, re.M) for word in re.findall(r'\w+', tag)}
+            for line in example.read_text().splitlines():
+                if match := re.match(r'#?(?:\[+(\w+)[\w.]*\]+|(\w+) = )', line):
+                    word = match.group(1) or match.group(2)
+                    self.assertIn(word, keys, f'{page}: {line}')
 
     def test_units_name_what_is_installed(self):
         for unit in sorted((self.prefix / 'lib/systemd/system').iterdir()):
