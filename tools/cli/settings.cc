@@ -62,8 +62,9 @@ Environment ReadEnvironment() {
 }
 
 // A file that was named must exist. Otherwise it is no error if there is none in the usual places;
-// but one that is there and cannot be read (a link that leads nowhere, a folder that may not be
-// entered) is not passed over, or the next one's manager would be called in place of the user's.
+// but one that is there and cannot be read (a link that leads nowhere) is not passed over, or the
+// next one's manager would be called in place of the user's. Where a folder may not be entered it
+// is another user's: `setpriv --reuid` leaves HOME as it was.
 absl::StatusOr<SettingsFile> FindSettingsFile(const ConnectionFlags& flags,
                                               const Environment& environment) {
   if (flags.config.has_value()) return ReadSettingsFile(*flags.config);
@@ -71,7 +72,8 @@ absl::StatusOr<SettingsFile> FindSettingsFile(const ConnectionFlags& flags,
   for (const std::string& path : environment.config_files) {
     std::error_code error;
     const auto found = std::filesystem::symlink_status(path, error).type();
-    if (found != std::filesystem::file_type::not_found) return ReadSettingsFile(path);
+    if (found == std::filesystem::file_type::not_found) continue;
+    if (error != std::errc::permission_denied) return ReadSettingsFile(path);
   }
   return SettingsFile{};
 }
