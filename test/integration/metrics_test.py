@@ -140,10 +140,10 @@ class MetricsTest(PoolTest):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_each_alert_has_its_section(self):
-        guide = (REPOSITORY / 'docs/operations.md').read_text()
-        sections = re.findall(r'^### (Cxlpool\w+)$', guide, re.M)
+        guide = (REPOSITORY / 'docs/alerts.md').read_text()
+        sections = re.findall(r'^## (Cxlpool\w+)$', guide, re.M)
         self.assertEqual(sections, alerts())
-        books = re.findall(r'runbook: docs/operations.md#(\w+)', RULES.read_text())
+        books = re.findall(r'runbook: docs/alerts.md#(\w+)', RULES.read_text())
         self.assertEqual(books, [name.lower() for name in sections])
 
 
