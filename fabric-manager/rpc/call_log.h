@@ -1,18 +1,18 @@
 // A line in the log for each call that asks for a change: what, of what, by whom, from where, under
-// which request id, and what became of it. A flood of calls does not become a flood of lines.
+// which request id, and what became of it. It has the fields that the request names. A flood of
+// calls does not become a flood of lines.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_CALL_LOG_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_CALL_LOG_H_
 
 #include <google/protobuf/message.h>
 
-#include <cstdint>
 #include <functional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "proto/support/executor.h"
+#include "proto/support/log_limit.h"
 #include "proto/support/mutex.h"
 
 namespace cxlpool::fm {
@@ -22,6 +22,7 @@ struct AnsweredCall {
   absl::string_view method;  // Its path: "/cxlpool.v1.PoolService/ReleaseRegion".
   absl::string_view peer;    // grpc::ServerContext::peer.
   absl::string_view caller;  // Identity; empty: one without TLS, of this machine.
+  absl::string_view tenant;  // The caller's, where it has a role for one tenant only.
   const google::protobuf::Message& request;
   const absl::Status& status;
 };
@@ -41,9 +42,7 @@ class CallLog {
   const Clock* const clock_;
   const Sink sink_;
   Mutex mutex_;
-  absl::Duration second_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();  // When it began.
-  int lines_ ABSL_GUARDED_BY(mutex_) = 0;                                      // In it.
-  uint64_t unsaid_ ABSL_GUARDED_BY(mutex_) = 0;  // Since the last line.
+  LogLimit limit_ ABSL_GUARDED_BY(mutex_){kMaxLines};
 };
 
 }  // namespace cxlpool::fm

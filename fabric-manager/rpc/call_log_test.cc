@@ -5,8 +5,11 @@
 
 #include <vector>
 
+#include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
+#include "proto/support/log.h"
 #include "proto/support/manual_executor.h"
+#include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -21,16 +24,25 @@ class CallLogTest : public testing::Test {
     v1::ReleaseRegionRequest request;
     request.set_name("regions/kv");
     request.set_request_id("0b0e6a1c-0000-4000-8000-000000000001");
+    NoteRequest(method, request, status);
+  }
+  void NoteRequest(const std::string& method, const google::protobuf::Message& request,
+                   const absl::Status& status = absl::OkStatus()) {
     log_.Note({.method = "/cxlpool.v1.PoolService/" + method,
                .peer = "ipv4:10.0.0.7:5000",
                .caller = "cxlpool://operator/alice",
+               .tenant = "ml",
                .request = request,
                .status = status});
   }
 
   ManualExecutor time_;
   std::vector<std::string> lines_;
-  CallLog log_{&time_, [this](const std::string& line) { lines_.push_back(line); }};
+  LogFields about_;  // The last one's.
+  CallLog log_{&time_, [this](const std::string& line) {
+                 lines_.push_back(line);
+                 about_ = LogScope::Now();
+               }};
 };
 
 TEST_F(CallLogTest, SaysWhatByWhomFromWhereUnderWhichRequestIdAndHowItEnded) {
@@ -43,6 +55,27 @@ TEST_F(CallLogTest, SaysWhatByWhomFromWhereUnderWhichRequestIdAndHowItEnded) {
                                HasSubstr("by cxlpool://operator/alice from ipv4:10.0.0.7:5000"),
                                HasSubstr(": done")));
   EXPECT_THAT(lines_[1], HasSubstr("refused: UNKNOWN_REGION: there is no regions/kv"));
+}
+
+TEST_F(CallLogTest, ALineHasTheFieldsThatTheRequestNames) {
+  Note("ReleaseRegion");
+  EXPECT_EQ(FormatUuid(about_.request_id.bytes()), "0b0e6a1c-0000-4000-8000-000000000001");
+  EXPECT_EQ(about_.region, "kv");
+  EXPECT_EQ(about_.tenant, "ml") << "the caller's";
+  v1::AllocateRegionRequest allocate;
+  allocate.set_request_id("no UUID");
+  allocate.set_region_id("kw");
+  allocate.set_host("hosts/host-a");
+  allocate.set_tenant("tenants/acme");
+  NoteRequest("AllocateRegion", allocate);
+  EXPECT_TRUE(about_.request_id.empty());
+  EXPECT_EQ(about_.region, "kw");
+  EXPECT_EQ(about_.host, "host-a");
+  EXPECT_EQ(about_.tenant, "acme");
+  v1::SetTenantRequest of_no_region;  // Its tenant is no text.
+  of_no_region.mutable_tenant()->set_name("tenants/acme");
+  NoteRequest("SetTenant", of_no_region);
+  EXPECT_EQ(about_.region, "");
 }
 
 TEST_F(CallLogTest, WhatOnlyReadsMakesNoLine) {

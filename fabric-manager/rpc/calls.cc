@@ -132,6 +132,9 @@ void OneRequestCall::NoteAnswer(const google::protobuf::Message& request,
   calls_->hooks_.answered({.method = call->method(),
                            .peer = admitted_.context->peer(),
                            .caller = caller().identity(),
+                           .tenant = caller().for_tenants() && caller().tenants().size() == 1
+                                         ? absl::string_view(caller().tenants().front())
+                                         : absl::string_view(),
                            .request = request,
                            .status = status});
 }

@@ -1,19 +1,38 @@
 #include "proto/support/log.h"
 
-#include <unistd.h>
-
 #include <atomic>
-#include <string>
+#include <cstdlib>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "proto/support/log_sink.h"
 
 namespace cxlpool {
 namespace {
 
 std::atomic<int> max_level{static_cast<int>(LogLevel::kInfo)};
-constexpr size_t kMaxLine = 4096;
+
+thread_local const LogScope* innermost = nullptr;
 
 }  // namespace
+
+LogScope::LogScope(LogFields fields) : fields_(std::move(fields)), outer_(innermost) {
+  innermost = this;
+}
+
+LogScope::~LogScope() { innermost = outer_; }
+
+LogFields LogScope::Now() {
+  LogFields all;
+  for (const LogScope* scope = innermost; scope != nullptr; scope = scope->outer_) {
+    const LogFields& its = scope->fields_;
+    if (all.region.empty()) all.region = its.region;
+    if (all.request_id.empty()) all.request_id = its.request_id;
+    if (all.host.empty()) all.host = its.host;
+    if (all.tenant.empty()) all.tenant = its.tenant;
+    if (all.rung.empty()) all.rung = its.rung;
+  }
+  return all;
+}
 
 void SetLogLevel(LogLevel level) { max_level = static_cast<int>(level); }
 
@@ -21,21 +40,10 @@ bool LogsAt(LogLevel level) { return static_cast<int>(level) <= max_level; }
 
 void LogLine(LogLevel level, absl::string_view subject, absl::string_view message) {
   if (!LogsAt(level)) return;
-  static const bool terminal = isatty(STDERR_FILENO) != 0;
-  std::string line;
-  if (!terminal) absl::StrAppend(&line, "<", static_cast<int>(level), ">");
-  absl::StrAppend(&line, subject, ": ");
-  for (const char c : message.substr(0, kMaxLine)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      absl::StrAppend(&line, "\\x", absl::Hex(byte, absl::kZeroPad2));
-    } else {
-      line += c;
-    }
-  }
-  line += '\n';
-  // One write: lines of several threads and processes do not mix. A lost line has no remedy.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  // For as long as the process lasts: threads write lines up to its end.
+  static const LogSink* const sink =
+      new LogSink({.fd = 2, .journal_stream = std::getenv("JOURNAL_STREAM")});
+  sink->Write(level, subject, message, LogScope::Now());
 }
 
 }  // namespace cxlpool

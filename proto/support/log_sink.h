@@ -1,0 +1,56 @@
+// Where the lines of log.h go: to the journal, by its native protocol
+// (https://systemd.io/JOURNAL_NATIVE_PROTOCOL), where the descriptor is the journal's; else to the
+// descriptor, as text.
+//
+// Any thread, once made. A line that the journal does not take at once goes to the descriptor; one
+// that the descriptor does not take is lost, for which there is no remedy.
+#ifndef CXLPOOL_PROTO_SUPPORT_LOG_SINK_H_
+#define CXLPOOL_PROTO_SUPPORT_LOG_SINK_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "proto/support/log.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool {
+
+class LogSink {
+ public:
+  struct Options {
+    int fd = 2;  // Stays the caller's.
+    // $JOURNAL_STREAM, "DEVICE:INODE" of the descriptor that the service manager has tied to the
+    // journal (systemd.exec(5)); null: it has not.
+    const char* journal_stream = nullptr;
+    std::string journal_socket = "/run/systemd/journal/socket";
+  };
+  explicit LogSink(const Options& options);
+
+  void Write(LogLevel level, absl::string_view subject, absl::string_view message,
+             const LogFields& fields) const;
+
+ private:
+  bool SendEntry(const std::string& entry) const;
+
+  const int fd_;
+  const bool terminal_;
+  const bool is_journal_;  // The descriptor is.
+  const std::string journal_socket_;
+  const UniqueFd socket_;  // Not open where the descriptor is not the journal's.
+};
+
+// One entry of the native protocol. What is beyond kMaxLogLine bytes of `message` is left out, so
+// that an entry always fits into a datagram.
+std::string JournalEntry(LogLevel level, absl::string_view subject, absl::string_view message,
+                         const LogFields& fields);
+
+// The line as text, its end included.
+std::string TextLine(absl::string_view prefix, absl::string_view subject, absl::string_view message,
+                     const LogFields& fields);
+
+inline constexpr size_t kMaxLogLine = 4096;
+inline constexpr size_t kMaxLogField = 256;
+
+}  // namespace cxlpool
+
+#endif  // CXLPOOL_PROTO_SUPPORT_LOG_SINK_H_
