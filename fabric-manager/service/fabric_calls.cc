@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/service/ld_names.h"
+#include "fabric-manager/service/region_log.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
@@ -65,7 +66,10 @@ void FabricCalls::Ended(uint64_t generation, uint32_t segment,
     if (track == nullptr) return;
     --track->driver_calls;
     track->driver_epoch = ++epoch_;
-    if (segment < track->known.size()) then(*track, track->known[segment]);
+    if (segment < track->known.size()) {
+      const LogScope scope(FieldsOf(writer_->state(), track->region, track->host));
+      then(*track, track->known[segment]);
+    }
     if (track->life_ended && track->driver_calls == 0) LifeEnded(*track);
     ended_(generation);
   });

@@ -100,7 +100,7 @@ void HostFences::RecordFenced(const std::string& host, Audit audit, Done done) {
           if (*are_more) break;
           auto edited = std::make_shared<Region>(region);
           Attachment& attachment = *edited->FindAttachment(absl::string_view(host));
-          attachment.TurnDown("FENCED: the host was cut off");
+          attachment.TurnDown("FENCED: the host was cut off", Uuid());
           attachment.settled().state = AttachmentState::kUnbound;
           if (edited->state == RegionState::kReserved) {
             edited->compensating = true;

@@ -216,8 +216,11 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   session.peer->host_ = host;
   session.peer->session_ = session.number;
   OnHeartbeat(*session.peer, session.number);
-  LogInfo("sessions", "host ", host, " is online: session ", session.number, ", agent ",
-          hello.agent_version(), ", kernel ", hello.kernel_release());
+  {
+    const LogScope scope({.host = host});
+    LogInfo("sessions", "host ", host, " is online: session ", session.number, ", agent ",
+            hello.agent_version(), ", kernel ", hello.kernel_release());
+  }
   TakeInventory(host, hello.inventory(), &hello);
   WarnOf(host, session);
   v1::ManagerMessage message;
@@ -355,8 +358,11 @@ void HostSessions::Drop(const std::string& host, const absl::Status& why) {
   if (it == sessions_.end()) return;
   const std::shared_ptr<SessionPeer> peer = std::move(it->second.peer);
   if (ReasonOf(why) != "SESSION_REPLACED") writer_->meters().sessions_lost.Add();
-  LogInfo("sessions", "host ", host, " is offline: session ", it->second.number,
-          " ended: ", why.message());
+  {
+    const LogScope scope({.host = host});
+    LogInfo("sessions", "host ", host, " is offline: session ", it->second.number,
+            " ended: ", why.message());
+  }
   sessions_.erase(it);
   peer->session_ = 0;
   peer->Close(why);

@@ -69,6 +69,7 @@ void LeaseKeeper::Tick() {
     ++released;
     const Key key = it->second;
     if (const RegionPtr* region = writer_->state().FindRegion(key)) {
+      const LogScope scope({.region = (*region)->id, .tenant = (*region)->tenant.str()});
       LogInfo("leases", "the lease of regions/", (*region)->id, " has run out");
     }
     // Stays in the table until the release is committed: a failed commit is tried again.

@@ -81,6 +81,7 @@ void MediaKeeper::Log(const std::string& host, FromHost& from, const v1::HostEve
   if (!LogsAt(level)) return;
   const RegionPtr* region = writer_->state().FindRegionBySerial(event.serial());
   const bool own = region != nullptr && (*region)->FindAttachment(absl::string_view(host));
+  const LogScope scope({.region = own ? (*region)->id : "", .host = host});
   LogLine(level, "events",
           absl::StrCat("host=", host, " region=", own ? (*region)->id : "-", " serial=0x",
                        absl::Hex(event.serial()), " kind=", v1::HostEvent::Kind_Name(event.kind()),

@@ -35,6 +35,7 @@ v1::OpenTo ToProto(const OpenTo& open_to) {
 OfferTerms TermsOf(const Region& region, const Attachment& attachment, const OfferedWants& wants) {
   OfferTerms terms{.region_id = region.id,
                    .tenant = region.tenant,
+                   .request_id = attachment.request_id,
                    .want = v1::Offer::WANT_UNSPECIFIED,
                    .mode = attachment.mode,
                    .zone = attachment.zone,
@@ -90,6 +91,9 @@ v1::Offer MakeOffer(const Uuid& tag, uint64_t generation, const OfferTerms& term
   if (terms.owner.has_value()) *offer.mutable_owner() = ToProto(*terms.owner);
   if (!CXLPOOL_MUTANT("offer-without-tenant")) {
     offer.set_tenant(ResourceName("tenants", terms.tenant));
+  }
+  if (!terms.request_id.empty() && !CXLPOOL_MUTANT("offer-without-request")) {
+    offer.set_request_id(FormatUuid(terms.request_id.bytes()));
   }
   if (terms.maker_uid.has_value()) offer.set_maker_uid(*terms.maker_uid);
   if (!terms.open_to.nobody()) *offer.mutable_open_to() = ToProto(terms.open_to);

@@ -37,6 +37,7 @@ struct OfferTerms {
   };
   std::string region_id;
   Interned tenant;
+  Uuid request_id;  // Attachment::request_id.
   v1::Offer::Want want = v1::Offer::WANT_UNSPECIFIED;
   Mode mode = Mode::kDevdax;
   Zone zone = Zone::kMovable;

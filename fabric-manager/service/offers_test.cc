@@ -60,6 +60,7 @@ TEST(OffersTest, WhateverChangesTheOfferChangesTheTerms) {
   const std::vector<std::function<void(Region&, Attachment&)>> changes = {
       [](Region& r, Attachment&) { r.id = "kv-2"; },
       [](Region& r, Attachment&) { r.tenant = "ml"; },
+      [](Region&, Attachment& a) { a.request_id = Uuid(std::string(16, 'q')); },
       [](Region& r, Attachment&) { r.sharing = Sharing::kMultiWriter; },
       [](Region& r, Attachment&) { r.extents[1].length_bytes = 768; },
       [](Region& r, Attachment&) {
@@ -99,6 +100,7 @@ TEST(OffersTest, EveryFieldOfAnOfferIsSet) {
   region.maker = Maker{"host-a", 1};
   region.open_to.everybody = true;
   region.attachments[0].mode = Mode::kSystemRam;
+  region.attachments[0].request_id = Uuid(std::string(16, 'q'));
   const v1::Offer offer = MakeOffer(region.tag, 7, Terms(region), true);
   const auto* type = v1::Offer::descriptor();
   for (int i = 0; i < type->field_count(); ++i) {
@@ -114,6 +116,8 @@ TEST(OffersTest, AnOfferSaysWhatTheRecordSays) {
   Region region = TwoExtents();
   region.sharing = Sharing::kSingleWriter;
   region.attachments[0].access = Access::kReadOnly;
+  EXPECT_EQ(MakeOffer(region.tag, 7, Terms(region), false).request_id(), "") << "nobody's";
+  region.attachments[0].request_id = Uuid(std::string(16, 'q'));
   v1::Offer offer = MakeOffer(region.tag, 7, Terms(region), false);
   EXPECT_EQ(offer.access(), v1::READ_ONLY);
   EXPECT_EQ(offer.sharing(), v1::SINGLE_WRITER);
@@ -123,6 +127,7 @@ TEST(OffersTest, AnOfferSaysWhatTheRecordSays) {
   EXPECT_EQ(offer.region_tag(), FormatUuid(region.tag.bytes()));
   EXPECT_EQ(offer.attachment_generation(), 7u);
   EXPECT_EQ(offer.tenant(), "tenants/default");
+  EXPECT_EQ(offer.request_id(), FormatUuid(std::string(16, 'q')));
   ASSERT_EQ(offer.segments_size(), 2);
   EXPECT_EQ(offer.segments(1).extent_index(), 1u);
   EXPECT_EQ(offer.segments(1).length_bytes(), 512u);

@@ -9,6 +9,7 @@
 #include "fabric-manager/model/ladder/ladder_record.h"
 #include "fabric-manager/model/plans/plan_media.h"
 #include "fabric-manager/model/plans/planner.h"
+#include "fabric-manager/service/region_log.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 
@@ -42,7 +43,7 @@ Reconciler::Reconciler(Options options, Executor* executor, Clock* clock, Writer
       driver_(driver),
       probe_(std::move(probe)),
       active_(executor, writer, [this](Key key) { Step(key); }),
-      recorder_(writer, &active_, &probe_),
+      recorder_(writer, &active_, &probe_, clock),
       agents_(writer, sessions, &tracks_, &active_, &probe_,
               driver->capabilities().hardware_coherent),
       calls_({.retry = options.retry, .unbind_wait = options.unbind_wait}, executor, clock, writer,
@@ -387,8 +388,11 @@ void Reconciler::RecordMove(const Region& region, const Attachment& attachment, 
 // Turns a part round that cannot come up.
 void Reconciler::GiveUp(const Region& region, const Attachment& attachment, size_t part,
                         const Move& move) {
-  LogWarning("reconciler", "regions/", region.id, " on ", attachment.host, ": giving up",
-             part > 0 ? " to grow it" : "", ": ", move.reason);
+  {
+    const LogScope scope(FieldsOf(region, attachment));
+    LogWarning("reconciler", "regions/", region.id, " on ", attachment.host, ": giving up",
+               part > 0 ? " to grow it" : "", ": ", move.reason);
+  }
   recorder_.Record(region, attachment, "give-up", move.reason,
                    [part, move = move](Region& edited_region, Attachment& edited, PlanContext&) {
                      cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);

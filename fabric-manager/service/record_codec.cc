@@ -92,6 +92,10 @@ Problem DecodeAttachment(const pb::AttachmentRecord& in, size_t extents, Attachm
   }
   out.operator_vouched = in.operator_vouched();
   out.held = in.held();
+  if (!in.request_id().empty() && in.request_id().size() != kUuidBytes) {
+    return "an attachment's request_id is not of 16 bytes";
+  }
+  out.request_id = Uuid(in.request_id());
   if (!in.has_tail()) return std::nullopt;
   Part& tail = out.parts.emplace_back();
   tail.first_segment = in.tail().first_segment();

@@ -81,6 +81,7 @@ void Encode(const Attachment& in, pb::AttachmentRecord& out) {
   }
   out.set_operator_vouched(in.operator_vouched);
   out.set_held(in.held);
+  if (!in.request_id.empty()) out.set_request_id(in.request_id.str());
 }
 
 // What has its usual value is left out: a Region is written at every step of its ladder, and each

@@ -1,11 +1,13 @@
 #include "fabric-manager/service/region_recorder.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/plans/plan_media.h"
 #include "fabric-manager/model/plans/planner.h"
+#include "fabric-manager/service/region_log.h"
 #include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
@@ -14,8 +16,8 @@ void RegionRecorder::Record(const Region& region, const Attachment& seen, const 
                             const std::string& reason,
                             std::function<void(Region&, Attachment&, PlanContext&)> edit,
                             std::function<void()> then) {
-  Submit(
-      region.key, rung, reason,
+  Commit(
+      region.key, FieldsOf(region, seen), rung, reason,
       [seen = seen, edit = std::move(edit)](Region& edited, PlanContext& context) {
         Attachment* attachment = edited.FindAttachment(seen.host);
         // A request came between: look again at what it made.
@@ -27,9 +29,16 @@ void RegionRecorder::Record(const Region& region, const Attachment& seen, const 
       std::move(then));
 }
 
+void RegionRecorder::Submit(Key region, const std::string& rung, const std::string& reason,
+                            std::function<bool(Region&, PlanContext&)> edit,
+                            std::function<void()> then) {
+  Commit(region, {}, rung, reason, std::move(edit), std::move(then));
+}
+
 // A shrink that gives away bad extents leaves them behind as quarantined Regions, in the same
 // change.
-void RegionRecorder::Submit(Key region, const std::string& rung, const std::string& reason,
+void RegionRecorder::Commit(Key region, LogFields about, const std::string& rung,
+                            const std::string& reason,
                             std::function<bool(Region&, PlanContext&)> edit,
                             std::function<void()> then) {
   committing_.insert(region);
@@ -51,11 +60,15 @@ void RegionRecorder::Submit(Key region, const std::string& rung, const std::stri
         }
         return proposal;
       },
-      [this, region, rung, then = std::move(then)](absl::StatusOr<Committed> done) {
+      [this, region, about = std::move(about), rung, reason,
+       then = std::move(then)](absl::StatusOr<Committed> done) mutable {
         committing_.erase(region);
         active_->Touch(region);
         if (!done.ok()) return;
-        if (done->region != nullptr && then) then();
+        if (done->region != nullptr) {
+          LogRung(about.region.empty() ? FieldsOf(*done->region) : std::move(about), rung, reason);
+          if (then) then();
+        }
         probe_->Pass("after-commit-", rung);
       });
 }
@@ -83,9 +96,26 @@ void RegionRecorder::Bury(const Region& region, std::function<void()> then) {
       [this, key = region.key, then = std::move(then)](absl::StatusOr<Committed> done) {
         committing_.erase(key);
         if (!done.ok()) return;  // Stays active: the next tick tries again.
+        if (done->region != nullptr) {
+          LogRung(FieldsOf(*done->region), "gone", done->region->state_reason);
+        }
         probe_->Pass("after-commit-gone");
         then();
       });
+}
+
+// What a host says of its segments is no rung.
+void RegionRecorder::LogRung(LogFields about, const std::string& rung, const std::string& reason) {
+  if (rung == "observed" || !LogsAt(LogLevel::kInfo)) return;
+  const std::optional<uint64_t> others = limit_.Take(clock_->Elapsed());
+  if (!others.has_value()) return;
+  about.rung = rung;
+  const std::string on = about.host.empty() ? "" : absl::StrCat(" on ", about.host);
+  const std::string not_logged =
+      *others == 0 ? "" : absl::StrCat(" (", *others, " rungs before it are not in the log)");
+  const std::string what = absl::StrCat("regions/", about.region, on, ": ", rung);
+  const LogScope scope(std::move(about));
+  LogInfo("reconciler", what, reason.empty() ? "" : ": ", reason, not_logged);
 }
 
 }  // namespace cxlpool::fm

@@ -1,5 +1,6 @@
 // Makes durable what the Reconciler found out about a Region: the rung that was reached, a part
-// that gave up or is gone, what a host says of itself.
+// that gave up or is gone, what a host says of itself. Each rung that is durable is a line in the
+// log, with the request that it is for.
 //
 // One commit of a Region at a time: while Busy, the Region is not stepped, and nobody else may
 // submit for it. An edit applies to the Region as it is when the Writer's turn comes, so each of
@@ -16,19 +17,23 @@
 #include "fabric-manager/service/active_regions.h"
 #include "fabric-manager/service/probe.h"
 #include "fabric-manager/service/writer.h"
+#include "proto/support/log.h"
+#include "proto/support/log_limit.h"
 
 namespace cxlpool::fm {
 
 class RegionRecorder {
  public:
-  RegionRecorder(Writer* writer, ActiveRegions* active, ProbePoints* probe)
-      : writer_(writer), active_(active), probe_(probe) {}
+  static constexpr int kMaxLines = 100;  // A second, of rungs in the log; the others are counted.
+
+  RegionRecorder(Writer* writer, ActiveRegions* active, ProbePoints* probe, const Clock* clock)
+      : writer_(writer), active_(active), probe_(probe), clock_(clock) {}
 
   // A commit of the Region is under way.
   bool Busy(Key region) const { return committing_.contains(region); }
 
   // Commits `edit` of the Attachment if it still is what `seen` was; `then` once it is durable.
-  // `rung` is for the audit and the probe ("before-commit-" and "after-commit-").
+  // `rung` is for the audit, the log and the probe ("before-commit-" and "after-commit-").
   void Record(const Region& region, const Attachment& seen, const std::string& rung,
               const std::string& reason,
               std::function<void(Region&, Attachment&, PlanContext&)> edit,
@@ -45,9 +50,16 @@ class RegionRecorder {
   void Bury(const Region& region, std::function<void()> then);
 
  private:
+  // `about`: of the line in the log; no region in it: as the Region is once it is durable.
+  void Commit(Key region, LogFields about, const std::string& rung, const std::string& reason,
+              std::function<bool(Region&, PlanContext&)> edit, std::function<void()> then);
+  void LogRung(LogFields about, const std::string& rung, const std::string& reason);
+
   Writer* const writer_;
   ActiveRegions* const active_;
   ProbePoints* const probe_;
+  const Clock* const clock_;
+  LogLimit limit_{kMaxLines};
   std::set<Key> committing_;
 };
 

@@ -7,6 +7,7 @@
 #include "fabric-manager/model/plans/plan_media.h"
 #include "fabric-manager/model/space/bytes.h"
 #include "fabric-manager/service/ld_names.h"
+#include "fabric-manager/service/region_log.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
@@ -15,12 +16,13 @@ namespace cxlpool::fm {
 namespace {
 
 // A line in the log now and then, while a scrub that takes long goes on.
-ScrubProgress TellsProgress(std::string name, uint64_t bytes, const Clock* clock) {
+ScrubProgress TellsProgress(std::string name, LogFields about, uint64_t bytes, const Clock* clock) {
   static constexpr absl::Duration kEvery = absl::Seconds(10);
-  return [name = std::move(name), bytes, clock,
+  return [name = std::move(name), about = std::move(about), bytes, clock,
           next = clock->Elapsed() + kEvery](uint64_t done) mutable {
     if (clock->Elapsed() < next) return;
     next = clock->Elapsed() + kEvery;
+    const LogScope scope(about);
     LogInfo("reconciler", name, ": ", FormatBytes(done), " of ", FormatBytes(bytes),
             " are cleared");
   };
@@ -72,7 +74,8 @@ void Scrubs::Begin(const Region& region, const RegionMove& move) {
   probe_->Pass("before-scrub");
   const Slice slice = SliceOf(region.extents[index]);
   driver_->Scrub(slice,
-                 TellsProgress(NameOf(writer_->state(), region.key), slice.length_bytes, clock_),
+                 TellsProgress(NameOf(writer_->state(), region.key), FieldsOf(region),
+                               slice.length_bytes, clock_),
                  [this, key = region.key, index](const absl::StatusOr<ScrubResult>& result) {
                    executor_->Post([this, key, index, result] {
                      Ended(key, index, result);
@@ -96,6 +99,7 @@ void Scrubs::Ended(Key region, uint32_t extent, const absl::StatusOr<ScrubResult
       writer_->meters().scrubbed_bytes.Add(durable->extents[extent].length_bytes);
     }
     if (result.ok() && *result == ScrubResult::kUnreadable) {
+      const LogScope scope(FieldsOf(writer_->state(), region, ""));
       LogInfo("reconciler", NameOf(writer_->state(), region), ": the former bytes of extent ",
               extent, " cannot be read any more; what can be read there is not zero for certain");
     }
@@ -107,8 +111,11 @@ void Scrubs::Ended(Key region, uint32_t extent, const absl::StatusOr<ScrubResult
   writer_->meters().CountFailure(Rung::kScrub, status);
   if (never) {
     const std::string why = absl::StrCat("NOT_SCRUBBABLE: ", status.message());
-    LogWarning("reconciler", NameOf(writer_->state(), region), ": ", why,
-               "; its bytes are kept from everybody");
+    {
+      const LogScope scope(FieldsOf(writer_->state(), region, ""));
+      LogWarning("reconciler", NameOf(writer_->state(), region), ": ", why,
+                 "; its bytes are kept from everybody");
+    }
     recorder_->Submit(region, "not-scrubbable", why, [extent, why](Region& edited, PlanContext&) {
       return MarkBad(edited, extent, why);
     });
@@ -125,7 +132,10 @@ void Scrubs::Ended(Key region, uint32_t extent, const absl::StatusOr<ScrubResult
 void Scrubs::Waits(const Region& region, const std::string& what) {
   const std::string reason = what.empty() ? "" : absl::StrCat(kScrubWaits, what);
   if (region.state_reason == reason) return;
-  if (!what.empty()) LogWarning("reconciler", "regions/", region.id, " waits: ", what);
+  if (!what.empty()) {
+    const LogScope scope(FieldsOf(region));
+    LogWarning("reconciler", "regions/", region.id, " waits: ", what);
+  }
   recorder_->Submit(region.key, "waits", reason,
                     [from = region.state_reason, reason](Region& edited, PlanContext&) {
                       if (edited.state_reason != from) return false;

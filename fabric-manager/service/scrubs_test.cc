@@ -35,7 +35,7 @@ class ScrubsTest : public RecordedRegionTest {
   }
 
   LdOwners owners{&writer, &tracks, &calls, fabric.capabilities()};
-  RegionRecorder recorder{&writer, &active, &probe};
+  RegionRecorder recorder{&writer, &active, &probe, &executor};
   std::vector<std::string> looked_at;
   Scrubs scrubs{absl::Milliseconds(500),
                 &executor,

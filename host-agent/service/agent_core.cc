@@ -448,6 +448,7 @@ void AgentCore::OnRungEnded(absl::Status status) {
   if (probe_ && status.ok()) probe_(absl::StrCat("after-", StepName(rung.step.kind)));
   // The Offer may have been replaced or withdrawn meanwhile.
   if (Segment* segment = attachments_.FindSegment(rung.key, rung.first_serial)) {
+    const LogScope scope(attachments_.FieldsOf(rung.key, StepName(rung.step.kind)));
     if (status.ok()) {
       if (LogsAt(LogLevel::kInfo)) {
         LogInfo(kSubject, StepName(rung.step.kind), ": ",

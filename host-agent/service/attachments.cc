@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "proto/support/mutant.h"
+#include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -247,6 +249,17 @@ const std::pair<const AttachmentKey, Attachment>* AttachmentTable::FindByTag(
 }
 
 // The pointer is valid until the table changes.
+LogFields AttachmentTable::FieldsOf(const AttachmentKey& key, absl::string_view rung) const {
+  const auto it = map_.find(key);
+  if (it == map_.end()) return {};
+  const v1::Offer& offer = it->second.offer;
+  LogFields fields{.region = std::string(absl::StripPrefix(offer.region_name(), "regions/")),
+                   .tenant = std::string(absl::StripPrefix(offer.tenant(), "tenants/")),
+                   .rung = std::string(rung)};
+  ParseUuid(offer.request_id(), fields.request_id);
+  return fields;
+}
+
 Segment* AttachmentTable::FindSegment(const AttachmentKey& key, uint64_t first_serial) {
   const auto it = map_.find(key);
   if (it == map_.end()) return nullptr;

@@ -18,6 +18,7 @@
 #include "cxlpool/v1/host_service.pb.h"
 #include "host-agent/model/online_plan.h"
 #include "host-agent/ports/process_watch.h"
+#include "proto/support/log.h"
 
 namespace cxlpool::agent {
 
@@ -103,6 +104,9 @@ class AttachmentTable {
 
   Segment* FindSegment(const AttachmentKey& key, uint64_t first_serial);
   bool NamesSerial(uint64_t serial) const;
+
+  // Of the log's lines about `rung` of that Attachment; nothing of one that is not there.
+  LogFields FieldsOf(const AttachmentKey& key, absl::string_view rung) const;
 
   Map& all() { return map_; }
   const Map& all() const { return map_; }

@@ -43,8 +43,11 @@ void DrainKeeper::Run(const AttachmentKey& key, const Segment& segment, uint64_t
   const uint64_t serial = segment.desired.first_serial();
   running_.insert({key, serial});
   DrainRequest request = RequestFor(key, segment);
-  LogInfo(kSubject, "drain hook: Region ", request.region, " serial 0x", absl::Hex(serial), ": ",
-          request.reason);
+  {
+    const LogScope scope(attachments_->FieldsOf(key, "drain"));
+    LogInfo(kSubject, "drain hook: Region ", request.region, " serial 0x", absl::Hex(serial), ": ",
+            request.reason);
+  }
   auto run = [this, key, serial, request = std::move(request)](
                  const absl::StatusOr<std::vector<ProcessId>>& holders) mutable {
     std::vector<ProcessId>& all = request.processes;
@@ -88,7 +91,10 @@ DrainRequest DrainKeeper::RequestFor(const AttachmentKey& key, const Segment& se
 void DrainKeeper::OnDrained(const AttachmentKey& key, uint64_t first_serial,
                             const absl::Status& status) {
   running_.erase({key, first_serial});
-  if (!status.ok()) LogWarning(kSubject, status.message());
+  if (!status.ok()) {
+    const LogScope scope(attachments_->FieldsOf(key, "drain"));
+    LogWarning(kSubject, status.message());
+  }
   // The Offer may have been replaced or withdrawn meanwhile.
   Segment* segment = attachments_->FindSegment(key, first_serial);
   if (segment != nullptr && segment->desired.want != Want::kOnline) {

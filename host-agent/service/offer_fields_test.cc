@@ -51,7 +51,7 @@ TEST(OfferFieldsTest, EveryWordForTheLadderIsTaken) {
   EXPECT_THAT(FieldsThatAreDropped(full, DesiredOf),
               ElementsAre("region_name", "access", "sharing", "coherence", "tenant", "owner.uid",
                           "owner.pid", "owner.start_ticks", "owner.incarnation", "maker_uid",
-                          "open_to.uids", "open_to.gids", "open_to.everybody"));
+                          "open_to.uids", "open_to.gids", "open_to.everybody", "request_id"));
   const v1::OfferedSegment& segment = full.segments(0);
   EXPECT_EQ(segment.want(), v1::Offer::WANT_OFFLINE) << "the segment's own goes before";
   EXPECT_EQ(*DesiredOf(full),

@@ -52,7 +52,7 @@ inline std::shared_ptr<Region> FullRegion() {
   attachments.resize(1);
   {
     [[maybe_unused]] auto& [host, mode, zone, access, generation, segments, parts, operator_vouched,
-                            held] = attachments.front();
+                            held, request_id] = attachments.front();
     host = "host-a";
     mode = Mode::kSystemRam;
     zone = Zone::kKernel;
@@ -69,6 +69,7 @@ inline std::shared_ptr<Region> FullRegion() {
               .since = absl::FromUnixMicros(1'600'000'006'000'001)}};
     operator_vouched = true;
     held = true;
+    request_id = Uuid(std::string(16, 'r'));
     segments.resize(1);
   }
   {

@@ -32,7 +32,7 @@ void RecordGiveUp(Region& region, Attachment& attachment, size_t part, const std
     return;
   }
   // Without what its user has, nothing is left for the others to join.
-  attachment.TurnDown(why);
+  attachment.TurnDown(why, attachment.request_id);
   if (!CXLPOOL_MUTANT("half-made-stays") && region.state == RegionState::kReserved) {
     region.compensating = true;
     region.state_reason = why;

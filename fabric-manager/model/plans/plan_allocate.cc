@@ -220,6 +220,7 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
                                      context, plan.bridges);
     if (!attachment.ok()) return attachment.status();
     attachment->zone = spec.zone;
+    attachment->request_id = spec.request.id.id;
     region->state = RegionState::kReserved;
     region->attachments.push_back(*std::move(attachment));
   }

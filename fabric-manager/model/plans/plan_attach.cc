@@ -106,6 +106,7 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
                                    spec.access, context, plan.bridges);
   if (!attachment.ok()) return attachment.status();
   if (!CXLPOOL_MUTANT("attach-zone-is-lost")) attachment->zone = spec.zone;
+  attachment->request_id = spec.request.id.id;
   auto edited = Edit(region, spec.request, context);
   const auto at = std::find_if(edited->attachments.begin(), edited->attachments.end(),
                                [&](const Attachment& a) { return spec.host < a.host; });
@@ -145,7 +146,7 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
     return Unchanged(*found, spec.request, context);
   auto edited = Edit(**found, spec.request, context);
   Attachment& attachment = *edited->FindAttachment(absl::string_view(spec.host));
-  attachment.TurnDown("detached by request");
+  attachment.TurnDown("detached by request", spec.request.id.id);
   // Where no host has it any more, no agent watches its owner: it stays, also where its own host
   // detached it.
   if (std::all_of(edited->attachments.begin(), edited->attachments.end(),

@@ -96,7 +96,8 @@ absl::Status CheckWord(const PoolState& state, const Region& region, const Relea
 
 constexpr size_t kMaxReason = 512;
 
-void StartRelease(Region& region, const std::string& why) {
+// `request_id`: of who asked for it; empty: nobody.
+void StartRelease(Region& region, const std::string& why, const Uuid& request_id) {
   region.state = RegionState::kReleasing;
   region.state_reason.clear();
   // Whatever was joining or leaving goes down with the rest.
@@ -104,7 +105,7 @@ void StartRelease(Region& region, const std::string& why) {
   region.tail_leaving = false;
   for (Attachment& attachment : region.attachments) {
     if (attachment.settled().detaching) continue;
-    attachment.TurnDown(why);
+    attachment.TurnDown(why, request_id);
   }
 }
 
@@ -156,7 +157,9 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
   auto edited = Edit(**found, spec.request, context);
   // The operator's word is of the bytes themselves: they may be used again.
   if (spec.force && KeepsBadAlone(**found)) edited->bad.clear();
-  if (!GoesDownAlready(**found)) StartRelease(*edited, "the Region is released");
+  if (!GoesDownAlready(**found)) {
+    StartRelease(*edited, "the Region is released", spec.request.id.id);
+  }
   if (spec.force) {
     edited->forced = true;
     edited->state_reason = absl::StrCat("FORCED: ", CutText(spec.reason, kMaxReason));
@@ -175,7 +178,7 @@ Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time,
     return {};
   }
   auto edited = Edit(**found, Request{}, context);
-  StartRelease(*edited, "LEASE_EXPIRED: nobody renewed it");
+  StartRelease(*edited, "LEASE_EXPIRED: nobody renewed it", Uuid());
   if (CXLPOOL_MUTANT("expiry-is-proof")) edited->attachments.clear();
   edited->state_reason = "LEASE_EXPIRED: nobody renewed it in time";
   return {RegionPtr(edited)};

@@ -36,7 +36,7 @@ class PlanReleaseTest : public testing::Test, protected ModelRig {
   void Fenced(const std::string& host) {
     Rewrite("kv", [&](Region& region) {
       Attachment& attachment = *region.FindAttachment(absl::string_view(host));
-      attachment.TurnDown("FENCED");
+      attachment.TurnDown("FENCED", Uuid());
       attachment.settled().state = AttachmentState::kUnbound;
     });
   }

@@ -97,6 +97,7 @@ absl::StatusOr<Plan> Grow(const PoolState& state, const Region& region, const Re
     if (!segments.ok()) return segments.status();
     attachment.parts.push_back(
         {.first_segment = static_cast<uint32_t>(attachment.segments.size())});
+    attachment.request_id = spec.request.id.id;
     for (Segment& segment : *segments) attachment.segments.push_back(std::move(segment));
   }
   // Nobody has to bring it online: it is there.
@@ -165,6 +166,7 @@ absl::StatusOr<Plan> Shrink(const Region& region, const ResizeSpec& spec, const 
          .state = AttachmentState::kOnline,
          .detaching = true,
          .reason = "the Region is shrunk"});
+    attachment.request_id = spec.request.id.id;
   }
   return Plan{edited, {RegionPtr(edited)}};
 }

@@ -152,7 +152,7 @@ void Attachment::Remove(size_t part) {
   }
 }
 
-void Attachment::TurnDown(const std::string& why) {
+void Attachment::TurnDown(const std::string& why, const Uuid& request) {
   // What has left already stays away: its slots may be somebody else's.
   for (size_t part = parts.size(); part-- > 1;) {
     if (parts[part].state == AttachmentState::kUnbound) Remove(part);
@@ -160,6 +160,7 @@ void Attachment::TurnDown(const std::string& why) {
   Join();
   settled().detaching = true;
   settled().reason = why;
+  request_id = request;
 }
 
 // Only a Region of which a time changes is copied. One that is new has its times already where it

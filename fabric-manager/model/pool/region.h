@@ -170,6 +170,9 @@ struct Attachment {
   // It was found bound and no record had it: nothing is done with it until somebody sends it down,
   // by a detach or a fence.
   bool held = false;
+  // Under which id somebody last asked for something of it: to make it, to resize it, to send it
+  // down. Empty: nobody did; the pool did it by itself, or it is not known. For the log.
+  Uuid request_id;
 
   // What the user has: its state is the Attachment's.
   const Part& settled() const { return parts.front(); }
@@ -182,7 +185,8 @@ struct Attachment {
   void Join();                      // All parts are one from now on: the first.
   void Remove(size_t part);         // With its segments. Not the only one.
   // Sends the whole of it down, as one part: what was on a way of its own goes with it.
-  void TurnDown(const std::string& why);
+  // `request_id`: of who asked for that; empty: nobody did.
+  void TurnDown(const std::string& why, const Uuid& request_id);
   friend bool operator==(const Attachment&, const Attachment&) = default;
 };
 inline constexpr size_t kMaxParts = 2;

@@ -96,13 +96,14 @@ TEST(AttachmentTest, APartGoesWithItsSegments) {
 
 TEST(AttachmentTest, TurnedDownAllOfItGoesButWhatHasLeftAlready) {
   Attachment attachment = OfTwoParts(2, 3);
-  attachment.TurnDown("detached");
+  attachment.TurnDown("detached", Uuid(std::string(16, 'd')));
   const decltype(attachment.parts) down = {{.detaching = true, .reason = "detached"}};
   EXPECT_EQ(attachment.parts, down);
   EXPECT_EQ(attachment.segments.size(), 3u);
+  EXPECT_EQ(attachment.request_id, Uuid(std::string(16, 'd')));
   attachment = OfTwoParts(2, 3);
   attachment.parts[1].state = AttachmentState::kUnbound;
-  attachment.TurnDown("detached");
+  attachment.TurnDown("detached", Uuid(std::string(16, 'd')));
   EXPECT_EQ(attachment.parts, down);
   EXPECT_EQ(attachment.segments.size(), 2u);
 }
