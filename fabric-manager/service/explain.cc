@@ -320,10 +320,10 @@ std::vector<Finding> ExplainPool(const PoolView& view) {
             {"cxlpool region list --order-by \"size_bytes desc\"",
              "cxlpool device add DEVICE --capacity SIZE"});
   } else if (capacity.free_bytes > 2 * twentieth &&
-             capacity.largest_free_bytes < capacity.free_bytes / 10) {
+             capacity.largest_free_bytes < MostFreeOnOneDevice(view) / 10) {
     out.Say(Urgency::kNote, "POOL_FRAGMENTED",
-            absl::StrCat(FormatByteSize(capacity.free_bytes),
-                         " are free, and the largest run of them is ",
+            absl::StrCat("one device has ", FormatByteSize(MostFreeOnOneDevice(view)),
+                         " free, and the largest run of free bytes on any is ",
                          FormatByteSize(capacity.largest_free_bytes)),
             {"cxlpool region allocate --max-extents 16 ..."});
   }

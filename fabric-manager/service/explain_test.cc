@@ -329,8 +329,12 @@ TEST(ExplainTest, WhatIsTrueOfThePoolAsAWhole) {
   pool.capacity.free_bytes = 2 * kGiB;
   pool.capacity.largest_free_bytes = 2 * kGiB;
   EXPECT_EQ(Only(pool.OfAll(), "POOL_FULL").subject, "");
+  // In pieces is what is so on each device: that there are many makes no piece small.
   pool.capacity.free_bytes = 32 * kGiB;
   Only(pool.OfAll(), "POOL_FRAGMENTED");
+  pool.device.use.held_bytes = 45 * kGiB;
+  EXPECT_TRUE(pool.OfAll().empty());
+  pool.device = SoundPool().device;
   pool.capacity = SoundPool().capacity;
   pool.tenants = {
       {.tenant = {.id = "ml", .quota_bytes = 20 * kGiB}, .use = {.held_bytes = 19 * kGiB}}};

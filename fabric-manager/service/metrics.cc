@@ -1,12 +1,16 @@
 #include "fabric-manager/service/metrics.h"
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "fabric-manager/service/explain.h"
 
 namespace cxlpool::fm {
@@ -50,6 +54,10 @@ void AddPool(MetricsText& out, const PoolView& view) {
   out.Gauge("cxlpool_pool_largest_free_extent_bytes",
             "The largest run of free bytes on a device where something may be placed.",
             Number(capacity.largest_free_bytes));
+  out.Gauge("cxlpool_pool_most_free_device_bytes",
+            "Free bytes of the device that has most of them, of those where something may be "
+            "placed.",
+            Number(MostFreeOnOneDevice(view)));
 }
 
 // The first that applies says it.
@@ -75,8 +83,7 @@ void AddDevices(MetricsText& out, const PoolView& view) {
     const Device& device = view_of.device;
     const DeviceUse& use = view_of.use;
     if (device.service == DeviceService::kRemoved) continue;
-    const uint64_t taken = use.held_bytes + use.scrubbing_bytes + use.quarantined_bytes;
-    const uint64_t free = device.capacity_bytes - std::min(taken, device.capacity_bytes);
+    const uint64_t free = view_of.free_bytes();
     const auto sample = [&](const char* state, uint64_t bytes) {
       out.Sample({{"device", device.id}, {"state", state}}, Number(bytes));
     };
@@ -177,14 +184,54 @@ void AddHosts(MetricsText& out, const PoolView& view) {
   of_bridges([](const Bridge&, const BridgeOutlook& outlook) { return outlook.blocked ? 1 : 0; });
 }
 
+// Where the Extents of each device lie: (first byte, length), in any order.
+using ExtentsByDevice = absl::flat_hash_map<Interned, std::vector<std::pair<uint64_t, uint64_t>>>;
+
+// Sorts `lengths` so far that the longest come first, and drops the others.
+void KeepLongest(std::vector<uint64_t>& lengths, size_t most) {
+  most = std::min(most, lengths.size());
+  std::partial_sort(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(most),
+                    lengths.end(), std::greater<>());
+  lengths.resize(most);
+}
+
+// The most that one Region could be given: of all devices where something may be placed, and of
+// each device no more runs than it has room for LDs. What lies between Extents is free.
+uint64_t LargestGrant(const PoolView& view, ExtentsByDevice& extents) {
+  std::vector<uint64_t> longest;
+  for (const DeviceView& of : *view.devices) {
+    if (of.largest_free_bytes == 0) continue;
+    auto& taken = extents[Interned(of.device.id)];
+    std::sort(taken.begin(), taken.end());
+    const uint64_t granule = std::max<uint64_t>(of.device.granule_bytes, 1);
+    const uint64_t end = of.device.capacity_bytes / granule * granule;
+    std::vector<uint64_t> runs;
+    uint64_t begin = 0;
+    for (const auto& [first, length] : taken) {
+      if (first > begin) runs.push_back(first - begin);
+      begin = first + length;
+    }
+    if (end > begin) runs.push_back(end - begin);
+    const size_t room = of.max_lds == 0 ? kMaxExtentsPerRegion : of.max_lds - of.use.lds;
+    KeepLongest(runs, std::min(room, kMaxExtentsPerRegion));
+    longest.insert(longest.end(), runs.begin(), runs.end());
+  }
+  KeepLongest(longest, kMaxExtentsPerRegion);
+  return std::accumulate(longest.begin(), longest.end(), uint64_t{0});
+}
+
 // One pass over all Regions.
 void AddRegions(MetricsText& out, const PoolView& view, absl::Time now) {
   std::map<RegionState, uint64_t> regions;
   std::map<AttachmentState, uint64_t> attachments;
   std::map<std::pair<AttachmentState, std::string>, absl::Duration> waits;
   uint64_t unproven = 0;
+  ExtentsByDevice extents;
   const auto look_at = [&](const Region& region) {
     ++regions[region.state];
+    for (const Extent& extent : region.extents) {
+      extents[extent.device].emplace_back(extent.dpa_bytes, extent.length_bytes);
+    }
     for (const Attachment& attachment : region.attachments) {
       ++attachments[attachment.settled().state];
       for (const Part& part : attachment.parts) {
@@ -206,6 +253,11 @@ void AddRegions(MetricsText& out, const PoolView& view, absl::Time now) {
     if (some.size() < kRegionsAtOnce) break;
     after = some.back()->id;
   }
+  out.Gauge("cxlpool_pool_largest_grant_bytes",
+            absl::StrCat("The largest Region that the pool has room for now, in up to ",
+                         kMaxExtentsPerRegion,
+                         " Extents; reservations of tenants and ways of hosts may allow less."),
+            Number(LargestGrant(view, extents)));
   out.Gauge("cxlpool_regions", "Regions by state.");
   AddStates(out, kRegionStates, regions);
   out.Gauge("cxlpool_attachments", "Attachments by state.");

@@ -115,6 +115,61 @@ TEST(ManagerMetricsTest, ALargePoolHasFewSeries) {
   EXPECT_EQ(SeriesOf(pool.Text()), series + 1);
 }
 
+// An Extent never spans devices, and a Region has up to 16.
+TEST(ManagerMetricsTest, TheLargestGrantIsOfTheLongestRunsOfAllDevices) {
+  PoolForMetrics pool(3, 1, 1);
+  constexpr uint64_t kUnit = kMetricsGiB / 64;
+  auto devices = std::make_shared<std::vector<DeviceView>>(*pool.view.devices);
+  for (DeviceView& device : *devices) {
+    device.device.granule_bytes = kUnit;
+    device.largest_free_bytes = 1;  // Something may be placed there.
+  }
+  (*devices)[2].device.capacity_bytes += kUnit - 1;  // No whole granule.
+  const auto region = [](const std::string& id, const std::string& device, uint64_t first,
+                         uint64_t units) {
+    auto made = std::make_shared<Region>();
+    made->id = id;
+    made->extents = {{device, first * kUnit, units * kUnit}};
+    return made;
+  };
+  // device-0: each second unit is taken, but the last two. device-1: one run of 20 and one of 30.
+  std::vector<RegionPtr> regions;
+  for (uint64_t i = 0; i < 31; ++i) {
+    regions.push_back(region(absl::StrCat("a-", 10 + i), "device-0", 2 * i, 1));
+  }
+  regions.push_back(region("b-0", "device-1", 50, 14));
+  regions.push_back(region("b-1", "device-1", 20, 1));
+  pool.view.regions = RegionTable::Of(regions);
+  const auto grant = [&](uint64_t units) {
+    return absl::StrCat("\ncxlpool_pool_largest_grant_bytes ", units * kUnit, "\n");
+  };
+  // Three longest of other devices, the run of three behind the last taken unit, and twelve of one.
+  pool.view.devices = devices;
+  EXPECT_THAT(pool.Text(), HasSubstr(grant(64 + 29 + 20 + 3 + 12)));
+  // A device with room for one LD gives its longest only; one that takes none gives nothing.
+  (*devices)[1].max_lds = 3;
+  (*devices)[1].use.lds = 2;
+  EXPECT_THAT(pool.Text(), HasSubstr(grant(64 + 29 + 3 + 13)));
+  (*devices)[2].largest_free_bytes = 0;
+  EXPECT_THAT(pool.Text(), HasSubstr(grant(29 + 3 + 14)));
+}
+
+// What is free elsewhere makes no piece larger, and none smaller.
+TEST(ManagerMetricsTest, PiecesAreHeldAgainstTheDeviceThatHasMostFree) {
+  PoolForMetrics pool(50, 1, 1);
+  auto devices = std::make_shared<std::vector<DeviceView>>(*pool.view.devices);
+  for (DeviceView& device : *devices) device.largest_free_bytes = kMetricsGiB;
+  (*devices)[7].use.held_bytes = kMetricsGiB / 2;
+  pool.view.devices = devices;
+  EXPECT_THAT(pool.Text(), HasSubstr(absl::StrCat("\ncxlpool_pool_most_free_device_bytes ",
+                                                  kMetricsGiB, "\n")));
+  for (DeviceView& device : *devices) {
+    if (&device != &(*devices)[7]) device.largest_free_bytes = 0;  // Drained, say.
+  }
+  EXPECT_THAT(pool.Text(), HasSubstr(absl::StrCat("\ncxlpool_pool_most_free_device_bytes ",
+                                                  kMetricsGiB / 2, "\n")));
+}
+
 TEST(ManagerMetricsTest, TenantsBeyondTheLimitAreOneSum) {
   const std::string text = PoolForMetrics(1, 1, kMaxTenantsShown + 50).Text();
   EXPECT_THAT(text, HasSubstr("cxlpool_tenant_used_bytes{tenant=\"other\"} 50\n"));

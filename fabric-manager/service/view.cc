@@ -15,6 +15,19 @@ PoolViewPtr ViewHolder::MakeEmpty() {
   return view;
 }
 
+uint64_t DeviceView::free_bytes() const {
+  const uint64_t taken = use.held_bytes + use.scrubbing_bytes + use.quarantined_bytes;
+  return device.capacity_bytes - std::min(taken, device.capacity_bytes);
+}
+
+uint64_t MostFreeOnOneDevice(const PoolView& view) {
+  uint64_t most = 0;
+  for (const DeviceView& device : *view.devices) {
+    if (device.largest_free_bytes > 0) most = std::max(most, device.free_bytes());
+  }
+  return most;
+}
+
 const Host* OwnHost(const PoolView& view, const Caller& caller) {
   const auto own = view.hosts.find(caller.host());
   return own == view.hosts.end() ? nullptr : &own->second->host;

@@ -30,9 +30,11 @@ struct HostView {
 struct DeviceView {
   Device device;
   DeviceUse use;
-  uint64_t largest_free_bytes = 0;
+  uint64_t largest_free_bytes = 0;  // 0: nothing may be placed there.
   std::string failure_domain;
   uint32_t max_lds = 0;  // 0: no limit.
+
+  uint64_t free_bytes() const;
 };
 
 struct TenantView {
@@ -57,6 +59,11 @@ struct PoolView {
   Capacity capacity;
 };
 using PoolViewPtr = std::shared_ptr<const PoolView>;
+
+// The free bytes of the device that has most of them, of those where something may be placed. An
+// Extent never spans devices: this is what its largest run is held against to say that free memory
+// is in pieces.
+uint64_t MostFreeOnOneDevice(const PoolView& view);
 
 // The record of the caller's host in the view, for MaySee; null: it is no host, or it is gone.
 const Host* OwnHost(const PoolView& view, const Caller& caller);

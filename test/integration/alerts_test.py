@@ -25,7 +25,7 @@ class FaultTest(PoolTest):
     @classmethod
     def make_pool(cls, directory):
         cls.promtool = fetch_promtool()
-        return MeteredPool(BUILD, directory, hosts=cls.HOSTS, devices={'cmm-0': '1GiB', 'cmm-1': '1GiB'}, granule='64MiB')
+        return MeteredPool(BUILD, directory, hosts=cls.HOSTS, devices={'cmm-0': '1GiB', 'cmm-1': '1GiB'}, granule='32MiB')
 
     def setUp(self):
         super().setUp()
@@ -74,13 +74,18 @@ class AlertsTest(FaultTest):
         self.assert_over()
 
     def test_what_is_free_is_in_small_pieces(self):
-        for i in range(32):
-            self.pool.allocate(f'r{i:02}', '64MiB')
+        for i in range(64):
+            self.pool.allocate(f'r{i:02}', '32MiB')
         extents = {name: region['extents'][0] for name, region in self.pool.regions().items()}
         for name, extent in extents.items():
-            if int(extent.get('dpa_bytes', 0)) // (64 << 20) % 2:
+            if int(extent.get('dpa_bytes', 0)) // (32 << 20) % 2:
                 self.pool.release(name)
         self.assertEqual(self.fired(), {'CxlpoolPoolFragmented'})
+        # Sixteen of these pieces, and not one byte more, are what a Region can have.
+        self.assertEqual(self.pool.scrape().sum('cxlpool_pool_largest_grant_bytes'), 16 * 32 << 20)
+        self.pool.cli('region', 'allocate', 'all', '--size', '512MiB', '--max-extents', '16', '--dry-run')
+        with self.assertRaisesRegex(CliError, 'POOL_FRAGMENTED'):
+            self.pool.cli('region', 'allocate', 'all', '--size', '544MiB', '--max-extents', '16', '--dry-run')
         self.assert_over()
 
     def test_a_host_does_not_let_go(self):

@@ -92,6 +92,21 @@ def alerts():
     return re.findall(r'- alert: (\w+)', RULES.read_text())
 
 
+def fired_by(promtool, directory, series, at, every='1m'):
+    """The alerts that Prometheus would fire at one of these times, had it scraped `series`: pairs of name and promtool's values."""
+    trial = {'rule_files': [str(RULES)], 'evaluation_interval': every, 'tests': [{
+        'interval': every,
+        'input_series': [{'series': name, 'values': values} for name, values in series],
+        'alert_rule_test': [{'eval_time': time, 'alertname': alert, 'exp_alerts': []} for alert in alerts() for time in at]}]}
+    path = Path(directory) / 'trial.yml'
+    path.write_text(json.dumps(trial))  # Which is YAML, too.
+    done = subprocess.run([promtool, 'test', 'rules', path], capture_output=True, text=True)
+    said = done.stdout + done.stderr
+    fired = set(re.findall(r'alertname:\s*(\w+),', said))
+    assert fired or 'SUCCESS' in said, said  # It has read the trial.
+    return fired
+
+
 def firing(promtool, directory, before, after, at=('12m', '45m'), every='1m', goes_on=False):
     """The alerts that Prometheus would fire at one of these times, if the daemons had said `before` for ten scrapes and from then
     on `after`. Both: job to Scrape. What is an age grows, and what is a moment is as far from now as it was: promtool's time
@@ -117,14 +132,4 @@ def firing(promtool, directory, before, after, at=('12m', '45m'), every='1m', go
                 grows = f'+{float(new) - float(old):f}'
             series.append((f'{bare}{{{labels + ", " if labels else ""}{where}}}',
                            (f'{old}+0x9' if old else '_x9') + ' ' + (f'{new}{grows}x{steps}' if new else 'stale')))
-    trial = {'rule_files': [str(RULES)], 'evaluation_interval': every, 'tests': [{
-        'interval': every,
-        'input_series': [{'series': name, 'values': values} for name, values in series],
-        'alert_rule_test': [{'eval_time': time, 'alertname': alert, 'exp_alerts': []} for alert in alerts() for time in at]}]}
-    path = Path(directory) / 'trial.yml'
-    path.write_text(json.dumps(trial))  # Which is YAML, too.
-    done = subprocess.run([promtool, 'test', 'rules', path], capture_output=True, text=True)
-    said = done.stdout + done.stderr
-    fired = set(re.findall(r'alertname:\s*(\w+),', said))
-    assert fired or 'SUCCESS' in said, said  # It has read the trial.
-    return fired
+    return fired_by(promtool, directory, series, at, every)

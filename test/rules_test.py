@@ -1,0 +1,45 @@
+"""The alerts of packaging/prometheus, of figures that no pool of a test has: promtool says which would fire. That each fires at
+its own fault is alerts_test's."""
+
+import tempfile
+import unittest
+
+from testbed.metrics import fetch_promtool, fired_by
+from testbed.testing import main
+
+GIB = 1 << 30
+
+
+class RulesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.promtool = fetch_promtool()
+
+    def fired(self, series, at=('45m',)):
+        """Of {name: values}, as promtool writes them; a figure is that for an hour."""
+        labelled = [(f'{name[:-1]}, {self.WHO}}}' if name.endswith('}') else f'{name}{{{self.WHO}}}',
+                     f'{value}x60' if isinstance(value, int) else value) for name, value in series.items()]
+        with tempfile.TemporaryDirectory(prefix='cxlpool-rules-') as directory:
+            return fired_by(self.promtool, directory, labelled, at)
+
+    WHO = 'instance="fm:1", job="cxlpool-fm"'
+
+    def test_free_memory_is_in_pieces_however_many_devices_there_are(self):
+        for devices in (1, 10, 50, 200):
+            for largest, fires in ((32, False), (4, False), (3, True)):
+                with self.subTest(devices=devices, largest=largest):
+                    # Of 64 GiB each, half of them free.
+                    pool = {'cxlpool_pool_capacity_bytes': devices * 64 * GIB,
+                            'cxlpool_pool_bytes{state="free"}': devices * 32 * GIB,
+                            'cxlpool_pool_most_free_device_bytes': 32 * GIB,
+                            'cxlpool_pool_largest_free_extent_bytes': largest * GIB}
+                    self.assertEqual(self.fired(pool), {'CxlpoolPoolFragmented'} if fires else set())
+
+    def test_a_pool_where_nothing_may_be_placed_is_not_in_pieces(self):
+        pool = {'cxlpool_pool_capacity_bytes': 64 * GIB, 'cxlpool_pool_bytes{state="free"}': 32 * GIB,
+                'cxlpool_pool_most_free_device_bytes': 0, 'cxlpool_pool_largest_free_extent_bytes': 0}
+        self.assertEqual(self.fired(pool), set())
+
+
+if __name__ == '__main__':
+    main()
