@@ -1,7 +1,9 @@
 #include "fabric-manager/service/media_keeper.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +16,21 @@ namespace cxlpool::fm {
 namespace {
 
 constexpr size_t kMaxText = 256;
+
+// The device of each Extent that `change` marks bad and that was not before.
+std::vector<std::string> NewlyBad(const PoolState& state, const Change& change) {
+  std::vector<std::string> devices;
+  for (const Item& item : change) {
+    const auto* after = std::get_if<RegionPtr>(&item);
+    const RegionPtr* before = after == nullptr ? nullptr : state.FindRegion((*after)->key);
+    if (before == nullptr) continue;
+    for (const BadExtent& bad : (*after)->bad) {
+      if ((*before)->FindBad(bad.extent_index) != nullptr) continue;
+      devices.push_back((*after)->extents[bad.extent_index].device.str());
+    }
+  }
+  return devices;
+}
 
 }  // namespace
 
@@ -29,9 +46,11 @@ void MediaKeeper::OnEvents(const std::string& host, const HostEvents& events) {
   FromHost& from = hosts_[host];
   for (const v1::HostEvent& event : events) {
     Log(host, from, event);
-    Count(host, event);
     from.reported = std::max(from.reported, event.sequence());
-    if (!event.bytes_lost()) continue;
+    if (!event.bytes_lost()) {
+      Count(host, event);
+      continue;
+    }
     from.waiting.try_emplace(event.serial(),
                              MediaError{event.serial(), event.dpa_bytes(), event.length_bytes(),
                                         v1::HostEvent::Kind_Name(event.kind())});
@@ -49,7 +68,7 @@ void MediaKeeper::OnEvents(const std::string& host, const HostEvents& events) {
   Commit(host, from);
 }
 
-// By device, where the event is of a Region that this host has.
+// An event that lost no bytes, by device where it is of a Region that this host has.
 void MediaKeeper::Count(const std::string& host, const v1::HostEvent& event) {
   std::string device = "unknown";
   const RegionPtr* region = writer_->state().FindRegionBySerial(event.serial());
@@ -61,8 +80,7 @@ void MediaKeeper::Count(const std::string& host, const v1::HostEvent& event) {
       device = (*region)->extents[segment.extent_index].device.str();
     }
   }
-  Meters& meters = writer_->meters();
-  (event.bytes_lost() ? meters.media_errors_lost : meters.media_errors).Add(device);
+  writer_->meters().media_errors.Add(device);
 }
 
 // A line for each event, for people: at most max_lines a minute from one host. A Region is named
@@ -93,7 +111,8 @@ void MediaKeeper::Log(const std::string& host, FromHost& from, const v1::HostEve
 
 // Writes all that a host reported and that waits, in one change, and again until nothing waits;
 // only then does the agent learn that it need not report it again. A commit that fails is tried
-// again after `retry`.
+// again after `retry`. Lost bytes are counted where they are marked: what is told once more, in
+// another session or by an agent that began anew, is no news.
 void MediaKeeper::Commit(const std::string& host, FromHost& from) {
   if (from.committing) return;
   if (from.waiting.empty()) {
@@ -106,13 +125,16 @@ void MediaKeeper::Commit(const std::string& host, FromHost& from) {
   for (const auto& [serial, error] : from.waiting) errors.push_back(error);
   std::vector<uint64_t> serials;
   for (const MediaError& error : errors) serials.push_back(error.serial);
+  auto newly = std::make_shared<std::vector<std::string>>();
   writer_->Submit(
       Audit{{}, "manager", "media-error", absl::StrCat("reported by host ", host)},
-      [host, errors = std::move(errors)](const PoolState& state,
-                                         PlanContext& context) -> absl::StatusOr<Proposal> {
-        return Proposal{PlanMediaErrors(state, host, errors, context), nullptr};
+      [host, errors = std::move(errors), newly](
+          const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+        Change change = PlanMediaErrors(state, host, errors, context);
+        *newly = NewlyBad(state, change);
+        return Proposal{std::move(change), nullptr};
       },
-      [this, host, serials = std::move(serials)](const absl::StatusOr<Committed>& done) {
+      [this, host, newly, serials = std::move(serials)](const absl::StatusOr<Committed>& done) {
         if (!done.ok()) {
           LogWarning("events", "host=", host, " cannot be heard: ", done.status().message());
           executor_->PostAfter(options_.retry, [this, host] {
@@ -122,6 +144,8 @@ void MediaKeeper::Commit(const std::string& host, FromHost& from) {
           });
           return;
         }
+        if (CXLPOOL_MUTANT("old-losses-counted")) newly->assign(serials.size(), "unknown");
+        for (const std::string& device : *newly) writer_->meters().media_errors_lost.Add(device);
         FromHost& then = hosts_[host];
         then.committing = false;
         for (const uint64_t serial : serials) then.waiting.erase(serial);

@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "test/rigs/service_fixture.h"
@@ -48,6 +51,14 @@ class MediaKeeperTest : public ServiceTest {
     return nullptr;
   }
   Capacity capacity() { return rig->views.Get()->capacity; }
+  // How many Extents of any device are counted as having lost bytes, since this manager began.
+  uint64_t Lost() {
+    uint64_t all = 0;
+    for (const auto& [device, count] : rig->writer.meters().media_errors_lost.Values()) {
+      all += count;
+    }
+    return all;
+  }
 };
 
 TEST_F(MediaKeeperTest, MarksTheExtentAndThenAcknowledges) {
@@ -99,6 +110,31 @@ TEST_F(MediaKeeperTest, OverReconnectsAndAgainIsHarmless) {
   EXPECT_EQ(Seen(), 1u);
   EXPECT_EQ(rig->Find("kv")->bad.size(), 1u);
   EXPECT_EQ(rig->writer.revision(), revision) << "it is marked already";
+}
+
+// Prometheus sees an increase only where bytes are lost that nobody knew of.
+TEST_F(MediaKeeperTest, LostBytesAreCountedOnce) {
+  Make(AllocateOn("kv", "host-a", 1));
+  const std::string device = rig->Find("kv")->extents[0].device.str();
+  Tell("host-a", {Poison(1, SerialOf("kv")), Poison(2, SerialOf("kv"))});
+  EXPECT_EQ(Lost(), 0u) << "it is not durable yet";
+  rig->Run(absl::Milliseconds(20));
+  EXPECT_EQ(rig->writer.meters().media_errors_lost.Values(),
+            (std::map<std::string, uint64_t>{{device, 1}}));
+  rig->Connect("host-a");  // As an agent does that began anew and looked at the poison list.
+  Tell("host-a", {Poison(1, SerialOf("kv")), Poison(2, 4711)});
+  rig->Run(absl::Milliseconds(20));
+  EXPECT_EQ(Seen(), 2u);
+  EXPECT_EQ(Lost(), 1u);
+  Restart();
+  Tell("host-a", {Poison(1, SerialOf("kv"))});
+  rig->Run(absl::Milliseconds(20));
+  EXPECT_EQ(Seen(), 1u);
+  EXPECT_EQ(Lost(), 0u) << "old news";
+  Make(AllocateOn("other", "host-a", 2));
+  Tell("host-a", {Poison(2, SerialOf("other"))});
+  rig->Run(absl::Milliseconds(20));
+  EXPECT_EQ(Lost(), 1u);
 }
 
 TEST_F(MediaKeeperTest, AFullStoreIsTriedAgainAndNothingLaterIsAcknowledgedBefore) {

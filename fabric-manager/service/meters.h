@@ -53,7 +53,8 @@ struct Meters {
 
   // Agents.
   metrics::Counter sessions_opened, sessions_lost, sessions_replaced, sessions_refused;
-  metrics::CounterByLabel media_errors, media_errors_lost;  // By device; that lost bytes.
+  // By device: events without lost bytes, and Extents that lost some, each once.
+  metrics::CounterByLabel media_errors, media_errors_lost;
 
   // The API. The map has a method for each that is served, before the first is called.
   std::map<std::string, std::unique_ptr<MethodMeter>> methods;

@@ -305,7 +305,8 @@ void AddMedia(MetricsText& out, const PoolView& view, const Meters& meters) {
   for (const auto& [device, count] : others) devices[device].second = count;
   out.Counter(
       "cxlpool_media_errors_total",
-      "Errors of a device's memory that hosts' kernels reported, by whether bytes are lost.");
+      "Errors of a device's memory that hosts' kernels reported; bytes_lost=\"true\": Extents that "
+      "have lost bytes, each once.");
   for (const auto& [device, counts] : devices) {
     out.Sample({{"device", device}, {"bytes_lost", "true"}}, Number(counts.first));
     out.Sample({{"device", device}, {"bytes_lost", "false"}}, Number(counts.second));
