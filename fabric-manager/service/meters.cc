@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -43,7 +44,9 @@ const Attachment* SameIn(const Region* region, const Attachment& attachment) {
 
 std::string ReasonOrCode(const absl::Status& status) {
   std::string reason = ReasonOf(status);
-  return reason.empty() ? absl::StatusCodeToString(status.code()) : reason;
+  if (reason.empty()) reason = absl::StatusCodeToString(status.code());
+  const bool known = IsReason(reason) || reason == absl::StatusCodeToString(status.code());
+  return reason.empty() || (!known && !CXLPOOL_MUTANT("any-text-is-a-label")) ? "other" : reason;
 }
 
 metrics::Histogram Meters::RungTimes() {

@@ -25,7 +25,8 @@ enum class Rung : uint8_t { kBind, kOnline, kOffline, kEject, kProve, kScrub };
 inline constexpr std::array<const char*, 6> kRungNames = {"bind",  "online", "offline",
                                                           "eject", "prove",  "scrub"};
 
-// The reason of a refusal; where it has none, gRPC's code. A closed set.
+// The reason of a refusal; where it has none, gRPC's code. A closed set: "other" is what
+// docs/errors.md does not have, which an agent may have sent.
 std::string ReasonOrCode(const absl::Status& status);
 
 // One method of the API.

@@ -266,5 +266,21 @@ TEST(MetersTest, AFailureIsCountedByItsReason) {
             (std::map<std::string, uint64_t>{{"SLOT_TAKEN", 1}, {"UNAVAILABLE", 1}}));
 }
 
+// Reasons come from agents, too: one that invents them makes one series.
+TEST(MetersTest, InventedReasonsMakeOneSeries) {
+  PoolForMetrics pool(1, 1, 1);
+  const size_t before = SeriesOf(pool.Text());
+  for (int i = 0; i < 10'000; ++i) {
+    const absl::Status invented = Refuse(absl::StatusCode::kUnavailable,
+                                         absl::StrCat("INVENTED_", i), "what", "do");
+    for (const Rung rung : {Rung::kBind, Rung::kScrub}) pool.meters.CountFailure(rung, invented);
+    pool.meters.refusals.Add(ReasonOrCode(invented));
+  }
+  const std::string text = pool.Text();
+  EXPECT_EQ(SeriesOf(text), before + 3);
+  EXPECT_THAT(text, HasSubstr("{rung=\"bind\",reason=\"other\"} 10000\n"));
+  EXPECT_THAT(text, HasSubstr("cxlpool_refusals_total{reason=\"other\"} 10000\n"));
+}
+
 }  // namespace
 }  // namespace cxlpool::fm

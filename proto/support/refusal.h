@@ -40,6 +40,9 @@ std::optional<Refusal> RefusalOf(const absl::Status& status);
 // The reason, or "" where there is none.
 std::string ReasonOf(const absl::Status& status);
 
+// Whether docs/errors.md has that reason. What others sent may have any text for one.
+bool IsReason(absl::string_view text);
+
 }  // namespace cxlpool
 
 #endif  // CXLPOOL_PROTO_SUPPORT_REFUSAL_H_

@@ -27,5 +27,14 @@ TEST(RefusalTest, OtherStatusesHaveNone) {
   EXPECT_EQ(ReasonOf(absl::NotFoundError("x")), "");
 }
 
+TEST(RefusalTest, AReasonIsOneThatIsDocumented) {
+  for (const char* reason : {"POOL_FULL", "HOLDERS", "CANNOT_LISTEN"}) {
+    EXPECT_TRUE(IsReason(reason)) << reason;
+  }
+  for (const char* text : {"", "POOL", "POOL_FUL", "POOL_FULL ", "pool_full", "ZZZ"}) {
+    EXPECT_FALSE(IsReason(text)) << text;
+  }
+}
+
 }  // namespace
 }  // namespace cxlpool
