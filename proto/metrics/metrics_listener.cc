@@ -10,6 +10,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,10 +37,19 @@ constexpr char kTextType[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr absl::Duration kCloseTime = absl::Seconds(1);    // For the client to have read it all.
 constexpr absl::Duration kAcceptAgain = absl::Seconds(1);  // After an accept that failed.
 
+// A connection whose request is not there yet.
+class Awaited {
+ public:
+  virtual ~Awaited() = default;
+  // Gives its place up, at once.
+  virtual void End() = 0;
+};
+
 // What all connections of a listener share. Only the listener's thread uses it.
 struct Common {
   MetricsListener::Options options;
-  int connections = 0;
+  int connections = 0;          // That have a place.
+  std::list<Awaited*> awaited;  // In the order in which they came.
 };
 
 // A context for one handshake, with the certificates of now. Null: they will not do.
@@ -81,20 +91,28 @@ std::optional<CertificateFacts> FactsOf(SSL* ssl) {
 // One connection, from its accept to its end: [handshake,] request, answer, close. It lives as long
 // as an operation of it is under way; each has a deadline.
 template <typename Stream>
-class Connection : public std::enable_shared_from_this<Connection<Stream>> {
+class Connection final : public Awaited,
+                         public std::enable_shared_from_this<Connection<Stream>> {
   static constexpr bool kTls = !std::is_same_v<Stream, beast::tcp_stream>;
 
  public:
   Connection(Common* common, tcp::socket socket) requires(!kTls)
       : common_(common), stream_(std::move(socket)) {
-    ++common_->connections;
+    TakePlace();
   }
   Connection(Common* common, tcp::socket socket,
              std::unique_ptr<asio::ssl::context> context) requires(kTls)
       : common_(common), context_(std::move(context)), stream_(std::move(socket), *context_) {
-    ++common_->connections;
+    TakePlace();
   }
-  ~Connection() { --common_->connections; }
+  ~Connection() override { GivePlaceUp(); }
+
+  // What waits for its request ends with an error now, and with it the connection.
+  void End() override {
+    GivePlaceUp();
+    error_code ignored;
+    beast::get_lowest_layer(stream_).socket().close(ignored);
+  }
 
   void Begin() {
     SetLinger(true);
@@ -110,6 +128,16 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   }
 
  private:
+  void TakePlace() {
+    ++common_->connections;
+    common_->awaited.push_back(this);
+    has_place_ = true;
+  }
+  void GivePlaceUp() {
+    common_->awaited.remove(this);
+    if (std::exchange(has_place_, false)) --common_->connections;
+  }
+
   // A connection that ends before it has been answered is reset: nothing that its client does not
   // read stays in the kernel.
   void SetLinger(bool resets) {
@@ -154,6 +182,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   }
 
   void Answer(http::status status) {
+    common_->awaited.remove(this);
     answer_.result(status);
     answer_.version(11);
     answer_.keep_alive(false);
@@ -192,6 +221,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   }
 
   Common* const common_;
+  bool has_place_ = false;
   std::unique_ptr<asio::ssl::context> context_;  // Null without TLS.
   Stream stream_;
   beast::flat_static_buffer<2 * MetricsListener::kMaxHeadBytes> buffer_;
@@ -246,6 +276,10 @@ class Listener final : public MetricsListener {
         // No descriptors, as a rule: some are free again soon.
         again_.expires_after(absl::ToChronoNanoseconds(kAcceptAgain));
         return again_.async_wait([this](error_code) { Accept(); });
+      }
+      if (common_.connections == kMaxConnections && !common_.awaited.empty() &&
+          !CXLPOOL_MUTANT("silent-keep-others-out")) {
+        common_.awaited.front()->End();
       }
       if (common_.connections < kMaxConnections) Serve(std::move(socket));
       Accept();

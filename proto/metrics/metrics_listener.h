@@ -1,8 +1,9 @@
 // Where a program lets Prometheus read its metrics: GET /metrics over HTTP/1.1, and nothing else.
 //
-// The listener is the program's own, apart from gRPC's: one thread, at most kMaxConnections at once
-// (one more is closed at once), one request a connection, each with a deadline for its head and one
-// for its answer. So whoever reads slowly, or sends much, costs a place among four and no more.
+// The listener is the program's own, apart from gRPC's: one thread, at most kMaxConnections at once,
+// one request a connection, each with a deadline for its head and one for its answer. One more ends
+// the one that has longest not sent its request; where all are being answered, it is closed at once.
+// So whoever says nothing keeps nobody out, and whoever reads slowly costs a place among four.
 //
 // Without TLS only on a loopback address: every user of this machine may read there. With TLS
 // the client shows a certificate of the pool's authority, and the program says whose may read.
@@ -38,7 +39,7 @@ class MetricsListener {
     std::function<TlsFacts()> tls = nullptr;
     // Whether the owner of this certificate may read. Not asked without TLS.
     std::function<bool(const CertificateFacts&)> may_read = nullptr;
-    absl::Duration read_time = absl::Seconds(5);    // For the handshake and the request's head.
+    absl::Duration read_time = absl::Seconds(2);    // For the handshake and the request's head.
     absl::Duration write_time = absl::Seconds(10);  // For the answer.
   };
 

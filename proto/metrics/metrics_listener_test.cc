@@ -132,15 +132,37 @@ TEST_F(MetricsListenerTest, WhoSaysNothingIsHungUpOn) {
   EXPECT_EQ(slow.ReadAll(), "");
 }
 
-// The fifth is closed at once; when one of the four has gone there is room again.
-TEST_F(MetricsListenerTest, FourAtOnce) {
+// They are the listener's for as long as they are allowed to, and Prometheus comes meanwhile.
+TEST_F(MetricsListenerTest, FourWhoSayNothingKeepNobodyOut) {
+  options_.read_time = absl::Seconds(kPatienceS);
   Start();
+  std::vector<std::unique_ptr<HttpClient>> silent;
+  for (int i = 0; i < MetricsListener::kMaxConnections; ++i) {
+    silent.push_back(std::make_unique<HttpClient>(port()));
+    if (i % 2 == 1) silent.back()->Send("GET /met");
+  }
+  const absl::Time began = absl::Now();
+  EXPECT_THAT(HttpClient(port()).Ask(kGet), StartsWith("HTTP/1.1 200 "));
+  EXPECT_LT(absl::Now() - began, absl::Seconds(1));
+  // The first that came had its place taken, and those behind it have theirs yet.
+  EXPECT_EQ(silent[0]->ReadAll(), "");
+  EXPECT_THAT(silent[2]->Ask(kGet), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(silent[1]->Ask("rics HTTP/1.1\r\nHost: x\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+}
+
+// While four are answered the fifth is closed at once; when one of the four has gone there is room
+// again.
+TEST_F(MetricsListenerTest, FourAtOnce) {
+  options_.write_time = absl::Seconds(kPatienceS);
+  Start(std::string(64 << 20, 'x'));
   auto kept = std::make_unique<std::vector<std::unique_ptr<HttpClient>>>();
   for (int i = 0; i < MetricsListener::kMaxConnections; ++i) {
-    kept->push_back(std::make_unique<HttpClient>(port()));
+    kept->push_back(std::make_unique<HttpClient>(port(), 4096));
+    kept->back()->Send(kGet);
+    pollfd readable = {.fd = kept->back()->fd(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(poll(&readable, 1, kPatienceS * 1000), 1);  // Its answer has begun.
   }
   EXPECT_EQ(HttpClient(port()).Ask(kGet), "");
-  for (const auto& client : *kept) EXPECT_THAT(client->Ask(kGet), StartsWith("HTTP/1.1 200 "));
   kept.reset();
   const absl::Time deadline = absl::Now() + absl::Seconds(kPatienceS);
   std::string answer;
