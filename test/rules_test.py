@@ -40,6 +40,22 @@ class RulesTest(unittest.TestCase):
                 'cxlpool_pool_most_free_device_bytes': 0, 'cxlpool_pool_largest_free_extent_bytes': 0}
         self.assertEqual(self.fired(pool), set())
 
+    def test_a_manager_that_starts_again_and_again(self):
+        # As with a disk that fails each commit: what it counted is gone with it, and nobody has scraped it.
+        starts = 'process_start_time_seconds'
+        healthy = {'cxlpool_store_commit_failures_total': 0}
+        self.assertEqual(self.fired(healthy | {starts: '1x20 1200x5 1500x5 1800x30'}, at=('30m', '40m')), {'CxlpoolStoreFailing'})
+        self.assertEqual(self.fired(healthy | {starts: '1x20 1200x5 1500x30'}, at=('30m', '40m')), set(), 'an update, and one more')
+        self.assertEqual(self.fired({starts: '1x5 2x5 3x5 4x5 5x40', 'up': '1x4 0 1x4 0 1x60'}, at=('20m',)),
+                         {'CxlpoolStoreFailing'})
+        # Agents are not managers.
+        self.WHO = 'instance="host-a:1", job="cxlpool-agent"'
+        self.assertEqual(self.fired({starts: '1x5 2x5 3x5 4x5 5x40'}, at=('20m',)), set())
+
+    def test_a_commit_that_failed(self):
+        self.assertEqual(self.fired({'cxlpool_store_commit_failures_total': '0x20 1x40'}, at=('22m',)), {'CxlpoolStoreFailing'})
+        self.assertEqual(self.fired({'cxlpool_store_commit_failures_total': '0x20 1x40'}, at=('30m',)), set())
+
 
 if __name__ == '__main__':
     main()

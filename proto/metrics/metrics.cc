@@ -63,6 +63,20 @@ int CountOwn(const char* folder) {
   return count;
 }
 
+// Of a process that started so many ticks after the machine. Worked out once: clocks drift against
+// one another, and Prometheus would take each other value for another start.
+double StartTime(double ticks_after_boot) {
+  static const double start = [&] {
+    // Not /proc/uptime: where a unit has ProcSubset=pid there is none.
+    timespec up = {};
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    const double age = absl::ToDoubleSeconds(absl::DurationFromTimespec(up)) -
+                       ticks_after_boot / static_cast<double>(sysconf(_SC_CLK_TCK));
+    return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()) - age;
+  }();
+  return start;
+}
+
 }  // namespace
 
 Histogram::Histogram(std::initializer_list<double> bounds) : bounds_(bounds) {
@@ -160,14 +174,10 @@ void AddProcess(MetricsText& out) {
     return i < fields.size() && absl::SimpleAtod(fields[i], &value) ? value : 0;
   };
   const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
-  // Not /proc/uptime: where a unit has ProcSubset=pid there is none.
-  timespec up = {};
-  clock_gettime(CLOCK_BOOTTIME, &up);
-  const double age = absl::ToDoubleSeconds(absl::DurationFromTimespec(up)) - field(22) / ticks;
   out.Counter("process_cpu_seconds_total", "CPU time of the process.",
               (field(14) + field(15)) / ticks);
   out.Gauge("process_start_time_seconds", "When the process started, since the epoch.",
-            absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()) - age);
+            StartTime(field(22)));
   out.Gauge("process_virtual_memory_bytes", "Virtual memory of the process.", field(23));
   out.Gauge("process_resident_memory_bytes", "Resident memory of the process.",
             field(24) * static_cast<double>(sysconf(_SC_PAGESIZE)));
