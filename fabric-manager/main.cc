@@ -28,6 +28,7 @@
 #include "fabric-manager/service/agent_tasks.h"
 #include "fabric-manager/service/lease_keeper.h"
 #include "fabric-manager/service/media_keeper.h"
+#include "fabric-manager/service/metered_fabric.h"
 #include "fabric-manager/service/metrics.h"
 #include "fabric-manager/setup.h"
 #include "proto/metrics/metrics_server.h"
@@ -79,7 +80,7 @@ class Manager {
       : config_(std::move(config)),
         store_(std::move(store)),
         tasks_(std::move(tasks)),
-        driver_(std::move(driver)),
+        driver_(std::make_unique<MeteredFabric>(std::move(driver), &clock_, &fabric_times_)),
         tls_(std::move(tls)),
         writer_(WriterOptionsOf(config_, driver_->capabilities()), &loop_, &clock_, store_.get(),
                 &views_, &watch_),
@@ -231,7 +232,9 @@ class Manager {
                        .queued = writer_.queued(),
                        .max_queue = writer_.max_queue(),
                        .watches = server_->watches(),
-                       .store_bytes = StoreBytes(config_)};
+                       .watch_lag = server_->watch_lag(),
+                       .store_bytes = StoreBytes(config_),
+                       .fabric = &fabric_times_};
     if (tls_ != nullptr) {
       const auto material = tls_->current();
       facts.certificate = material->leaf.not_after;
@@ -246,6 +249,7 @@ class Manager {
   WatchHub watch_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<SessionTasks> tasks_;
+  FabricTimes fabric_times_;
   std::unique_ptr<FabricDriver> driver_;
   const std::shared_ptr<TlsSource> tls_;  // Null: every address is insecure.
   Loop loop_{"fm-writer"};

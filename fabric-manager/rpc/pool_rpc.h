@@ -23,6 +23,8 @@ class PoolRpc final {
   // Adds each method of the service. This outlives `calls`.
   void AddTo(Calls& calls);
 
+  uint64_t watch_lag() { return watch_.Lag(); }  // As WatchStreams.
+
  private:
   void AllocateRegion(UnaryCall<v1::AllocateRegionRequest, v1::AllocateRegionResponse>& call);
   void BatchAllocateRegions(

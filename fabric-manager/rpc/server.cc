@@ -90,6 +90,8 @@ class Server final : public RpcServer {
 
   int watches() override { return admission_.CountOf(Admission::Kind::kWatch); }
 
+  uint64_t watch_lag() override { return pool_.watch_lag(); }
+
   void Ping(Task task) override { listener_.Ping(std::move(task)); }
 
   void Shutdown(absl::Duration grace) override {

@@ -53,8 +53,9 @@ class RpcServer {
   // Runs `task` on the thread that accepts connections.
   virtual void Ping(Task task) = 0;
 
-  // Watches that are open.
+  // Watches that are open, and by how many revisions the slowest of them is behind.
   virtual int watches() = 0;
+  virtual uint64_t watch_lag() = 0;
 
   // Ends calls and streams; those that are not over by `grace` are cancelled.
   virtual void Shutdown(absl::Duration grace) = 0;

@@ -99,6 +99,12 @@ class Watch : public OneRequestCall {
   // it looked for the event once more after it said so.
   bool idle() const { return idle_.load(); }
 
+  // Up to here it has taken what there was, if not sent it yet.
+  uint64_t revision() {
+    MutexLock lock(mutex_);
+    return revision_;
+  }
+
   // `entries` are the events after revision `from`, without gaps, if there are any.
   void Wake(uint64_t from, const std::vector<WatchEntryPtr>& entries) {
     MutexLock lock(mutex_);
@@ -352,6 +358,21 @@ void WatchStreams::Leave(const std::shared_ptr<Watch>& watch) {
   MutexLock lock(mutex_);
   open_.erase(watch);
   open_count_ = open_.size();
+}
+
+// They are not asked under this lock, which a round needs.
+uint64_t WatchStreams::Lag() {
+  std::vector<std::shared_ptr<Watch>> open;
+  {
+    MutexLock lock(mutex_);
+    open.assign(open_.begin(), open_.end());
+  }
+  const uint64_t newest = hub_->newest();
+  uint64_t most = 0;
+  for (const std::shared_ptr<Watch>& watch : open) {
+    most = std::max(most, newest - std::min(newest, watch->revision()));
+  }
+  return most;
 }
 
 // Hands the events since the last round to every stream that waits for them. Several threads carry

@@ -31,6 +31,9 @@ class WatchStreams {
   // Starts a stream once its request is read. Errors as in pool_service.proto.
   grpc::ServerGenericBidiReactor* Start(Calls* calls, Admitted admitted);
 
+  // How many revisions the slowest stream has yet to take, of those that events were published of.
+  uint64_t Lag();
+
  private:
   friend class Watch;
 

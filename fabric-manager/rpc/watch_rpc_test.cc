@@ -194,6 +194,19 @@ TEST_F(WatchRpcTest, ASlowReaderGetsTheLatestOfEachRegionInOrder) {
   }
 }
 
+// It has a few batches ready for a reader that takes none, and no more: each is of another Region.
+TEST_F(WatchRpcTest, HowFarTheSlowestIsBehind) {
+  constexpr uint64_t kLast = 10 + 3000;
+  EXPECT_EQ(streams_.Lag(), 0u);
+  Reader reader(server_.get(), 0);
+  reader.Next();
+  EXPECT_EQ(streams_.Lag(), 0u);
+  for (uint64_t revision = 11; revision <= kLast; ++revision) Change(revision, revision);
+  EXPECT_GT(streams_.Lag(), 1000u);
+  reader.Until(kLast);
+  EXPECT_EQ(streams_.Lag(), 0u);
+}
+
 TEST_F(WatchRpcTest, AReaderThatFellOutOfTheRingIsToldToList) {
   Reader reader(server_.get(), 0);
   reader.Next();

@@ -274,6 +274,14 @@ void AddRegions(MetricsText& out, const PoolView& view, absl::Time now) {
             Number(unproven));
 }
 
+void AddFabric(MetricsText& out, const FabricTimes& times) {
+  out.Histogram("cxlpool_fabric_call_duration_seconds",
+                "How long the fabric's driver took to answer a call, well or not.");
+  for (size_t i = 0; i < kTimedCallNames.size(); ++i) {
+    out.Sample({{"call", kTimedCallNames[i]}}, times.calls[i]);
+  }
+}
+
 void AddLadder(MetricsText& out, const Meters& meters) {
   out.Histogram(
       "cxlpool_rung_duration_seconds",
@@ -346,6 +354,9 @@ void AddCalls(MetricsText& out, const Meters& meters, const ManagerFacts& facts)
     out.Sample({{"reason", reason}}, Number(count));
   }
   out.Gauge("cxlpool_watch_streams", "Watches that are open.", facts.watches);
+  out.Gauge("cxlpool_watch_lag_revisions",
+            "How many revisions of the pool the slowest open watch has yet to take.",
+            Number(facts.watch_lag));
 }
 
 void AddStore(MetricsText& out, const PoolView& view, const Meters& meters,
@@ -387,6 +398,7 @@ std::string ManagerMetrics(const PoolView& view, const Meters& meters, const Man
   AddHosts(out, view);
   AddRegions(out, view, facts.now);
   AddLadder(out, meters);
+  if (facts.fabric != nullptr) AddFabric(out, *facts.fabric);
   AddMedia(out, view, meters);
   AddSessions(out, meters);
   AddCalls(out, meters, facts);

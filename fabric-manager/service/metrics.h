@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "fabric-manager/service/metered_fabric.h"
 #include "fabric-manager/service/meters.h"
 #include "fabric-manager/service/view.h"
 
@@ -26,9 +27,11 @@ struct ManagerFacts {
   absl::Time now = {};
   uint64_t queued = 0, max_queue = 0;          // As Writer.
   int watches = 0;                             // Streams of WatchRegions.
+  uint64_t watch_lag = 0;                      // Of the slowest of them, in revisions.
   std::optional<uint64_t> store_bytes = {};    // Nothing: it is in memory.
   std::optional<absl::Time> certificate = {};  // When the manager's own ends; nothing: it has none.
   std::optional<absl::Time> authority = {};    // When the one of its authority ends.
+  const FabricTimes* fabric = nullptr;         // Null: nobody measures.
 };
 
 // Any thread: takes no lock, and looks at each Region once.

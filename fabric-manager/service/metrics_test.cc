@@ -70,9 +70,11 @@ struct PoolForMetrics {
                           {.now = kMetricsNow,
                            .store_bytes = 1,
                            .certificate = kMetricsNow,
-                           .authority = kMetricsNow});
+                           .authority = kMetricsNow,
+                           .fabric = &fabric});
   }
 
+  FabricTimes fabric;
   PoolView view;
   Meters meters;
 };

@@ -83,6 +83,9 @@ class MetricsTest(PoolTest):
         for rung in RUNGS:
             self.assertEqual(after.sum('cxlpool_rung_duration_seconds_count', rung=rung),
                              before.sum('cxlpool_rung_duration_seconds_count', rung=rung) + 1, rung)
+        for call in ('bind', 'begin_unbind', 'await_unbound', 'scrub'):
+            self.assertGreater(after.sum('cxlpool_fabric_call_duration_seconds_count', call=call),
+                               before.sum('cxlpool_fabric_call_duration_seconds_count', call=call), call)
         self.assertEqual(after.sum('cxlpool_scrub_bytes_total') - before.sum('cxlpool_scrub_bytes_total'), 256 * MiB)
         self.assertGreater(after.sum('cxlpool_store_revision'), before.sum('cxlpool_store_revision'))
         self.assertGreater(after.sum('cxlpool_store_commit_duration_seconds_count'), 5)
@@ -117,6 +120,7 @@ class MetricsTest(PoolTest):
         watch = self.pool.spawn_cli('region', 'watch')
         self.addCleanup(watch.communicate)
         self.addCleanup(watch.kill)
+        self.assertIn('cxlpool_watch_lag_revisions', self.pool.scrape().names())
         wait_until(lambda: self.pool.scrape().sum('cxlpool_watch_streams') == 1, WITHIN_S, 'the watch is counted')
         self.assertEqual(self.pool.scrape().sum('cxlpool_backup_last_success_timestamp_seconds'), 0)
         self.pool.run_cli('backup', self.directory / 'backup.db')
