@@ -56,6 +56,20 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(self.fired({'cxlpool_store_commit_failures_total': '0x20 1x40'}, at=('22m',)), {'CxlpoolStoreFailing'})
         self.assertEqual(self.fired({'cxlpool_store_commit_failures_total': '0x20 1x40'}, at=('30m',)), set())
 
+    def test_what_was_counted_before_the_first_scrape(self):
+        # An agent tells at once, when its manager is back, that bytes are lost; and the manager before had counted one, too.
+        lost = 'cxlpool_media_errors_total{device="cmm-0", bytes_lost="true"}'
+        start = 'process_start_time_seconds'
+        for before in ('0x20', '1x20', '_x20'):
+            with self.subTest(before=before):
+                restart = {lost: f'{before} 1x40', start: '-9000x20 1230x40'}
+                self.assertEqual(self.fired(restart, at=('22m', '30m')), {'CxlpoolMediaErrors'})
+                self.assertEqual(self.fired(restart, at=('50m',)), set())
+        self.assertEqual(self.fired({lost: '1x60', start: '-9000x60'}), set(), 'long ago')
+        failed = {'cxlpool_store_commit_failures_total': '_x20 1x40', start: '_x20 1230x40'}
+        self.assertEqual(self.fired(failed, at=('22m',)), {'CxlpoolStoreFailing'})
+        self.assertEqual(self.fired(failed, at=('30m',)), set())
+
 
 if __name__ == '__main__':
     main()

@@ -128,8 +128,8 @@ void MediaKeeper::Commit(const std::string& host, FromHost& from) {
   auto newly = std::make_shared<std::vector<std::string>>();
   writer_->Submit(
       Audit{{}, "manager", "media-error", absl::StrCat("reported by host ", host)},
-      [host, errors = std::move(errors), newly](
-          const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+      [host, errors = std::move(errors), newly](const PoolState& state,
+                                                PlanContext& context) -> absl::StatusOr<Proposal> {
         Change change = PlanMediaErrors(state, host, errors, context);
         *newly = NewlyBad(state, change);
         return Proposal{std::move(change), nullptr};

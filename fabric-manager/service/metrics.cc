@@ -65,11 +65,10 @@ const char* StateOf(const Device& device) {
   switch (device.service) {
     case DeviceService::kFailed:
       return "failed";
-    case DeviceService::kRemoved:
-      return "removed";
     case DeviceService::kDraining:
       return device.reachable ? "draining" : "unreachable";
     case DeviceService::kInService:
+    case DeviceService::kRemoved:  // Not shown.
       break;
   }
   return device.reachable ? "in_service" : "unreachable";
@@ -103,10 +102,12 @@ void AddDevices(MetricsText& out, const PoolView& view) {
   }
   out.Gauge("cxlpool_device_lds", "Extents on a device.");
   for (const DeviceView& device : *view.devices) {
+    if (device.device.service == DeviceService::kRemoved) continue;
     out.Sample({{"device", device.device.id}}, device.use.lds);
   }
   out.Gauge("cxlpool_device_state", "1 for the state that a device is in, 0 for the others.");
   for (const DeviceView& device : *view.devices) {
+    if (device.device.service == DeviceService::kRemoved) continue;
     for (const char* state : {"in_service", "draining", "failed", "unreachable"}) {
       out.Sample({{"device", device.device.id}, {"state", state}},
                  absl::string_view(state) == StateOf(device.device) ? 1 : 0);

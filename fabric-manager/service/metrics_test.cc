@@ -117,6 +117,19 @@ TEST(ManagerMetricsTest, ALargePoolHasFewSeries) {
   EXPECT_EQ(SeriesOf(pool.Text()), series + 1);
 }
 
+TEST(ManagerMetricsTest, ADeviceThatWasRemovedIsNotShown) {
+  PoolForMetrics pool(2, 1, 1);
+  auto devices = std::make_shared<std::vector<DeviceView>>(*pool.view.devices);
+  (*devices)[1].device.service = DeviceService::kRemoved;
+  pool.view.devices = devices;
+  const std::string text = pool.Text();
+  for (const char* name : {"bytes", "lds", "state"}) {
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("\ncxlpool_device_", name, "{device=\"device-0\"")));
+    EXPECT_THAT(text,
+                Not(HasSubstr(absl::StrCat("\ncxlpool_device_", name, "{device=\"device-1\""))));
+  }
+}
+
 // An Extent never spans devices, and a Region has up to 16.
 TEST(ManagerMetricsTest, TheLargestGrantIsOfTheLongestRunsOfAllDevices) {
   PoolForMetrics pool(3, 1, 1);
@@ -163,8 +176,8 @@ TEST(ManagerMetricsTest, PiecesAreHeldAgainstTheDeviceThatHasMostFree) {
   for (DeviceView& device : *devices) device.largest_free_bytes = kMetricsGiB;
   (*devices)[7].use.held_bytes = kMetricsGiB / 2;
   pool.view.devices = devices;
-  EXPECT_THAT(pool.Text(), HasSubstr(absl::StrCat("\ncxlpool_pool_most_free_device_bytes ",
-                                                  kMetricsGiB, "\n")));
+  EXPECT_THAT(pool.Text(),
+              HasSubstr(absl::StrCat("\ncxlpool_pool_most_free_device_bytes ", kMetricsGiB, "\n")));
   for (DeviceView& device : *devices) {
     if (&device != &(*devices)[7]) device.largest_free_bytes = 0;  // Drained, say.
   }
@@ -273,8 +286,8 @@ TEST(MetersTest, InventedReasonsMakeOneSeries) {
   PoolForMetrics pool(1, 1, 1);
   const size_t before = SeriesOf(pool.Text());
   for (int i = 0; i < 10'000; ++i) {
-    const absl::Status invented = Refuse(absl::StatusCode::kUnavailable,
-                                         absl::StrCat("INVENTED_", i), "what", "do");
+    const absl::Status invented =
+        Refuse(absl::StatusCode::kUnavailable, absl::StrCat("INVENTED_", i), "what", "do");
     for (const Rung rung : {Rung::kBind, Rung::kScrub}) pool.meters.CountFailure(rung, invented);
     pool.meters.refusals.Add(ReasonOrCode(invented));
   }

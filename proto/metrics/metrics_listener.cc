@@ -91,8 +91,7 @@ std::optional<CertificateFacts> FactsOf(SSL* ssl) {
 // One connection, from its accept to its end: [handshake,] request, answer, close. It lives as long
 // as an operation of it is under way; each has a deadline.
 template <typename Stream>
-class Connection final : public Awaited,
-                         public std::enable_shared_from_this<Connection<Stream>> {
+class Connection final : public Awaited, public std::enable_shared_from_this<Connection<Stream>> {
   static constexpr bool kTls = !std::is_same_v<Stream, beast::tcp_stream>;
 
  public:

@@ -1,9 +1,10 @@
 // Where a program lets Prometheus read its metrics: GET /metrics over HTTP/1.1, and nothing else.
 //
-// The listener is the program's own, apart from gRPC's: one thread, at most kMaxConnections at once,
-// one request a connection, each with a deadline for its head and one for its answer. One more ends
-// the one that has longest not sent its request; where all are being answered, it is closed at once.
-// So whoever says nothing keeps nobody out, and whoever reads slowly costs a place among four.
+// The listener is the program's own, apart from gRPC's: one thread, at most kMaxConnections at
+// once, one request a connection, each with a deadline for its head and one for its answer. One
+// more ends the one that has longest not sent its request; where all are being answered, it is
+// closed at once. So whoever says nothing keeps nobody out, and whoever reads slowly costs a place
+// among four.
 //
 // Without TLS only on a loopback address: every user of this machine may read there. With TLS
 // the client shows a certificate of the pool's authority, and the program says whose may read.

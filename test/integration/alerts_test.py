@@ -93,7 +93,7 @@ class AlertsTest(FaultTest):
         holder = self.hold('kv')
         self.pool.release('kv', wait=False)
         self.await_sum('cxlpool_attachments', 1, state='RELEASE_BLOCKED')
-        self.assertEqual(self.fired(at=('12m', '20m')), set(), 'not before a quarter of an hour')
+        self.assertEqual(self.fired(at=('22m', '30m')), set(), 'not before a quarter of an hour')
         self.assertEqual(self.fired(), {'CxlpoolReleaseBlocked'})
         holder.kill()
         self.assert_over()

@@ -107,8 +107,8 @@ def fired_by(promtool, directory, series, at, every='1m'):
     return fired
 
 
-def firing(promtool, directory, before, after, at=('12m', '45m'), every='1m', goes_on=False):
-    """The alerts that Prometheus would fire at one of these times, if the daemons had said `before` for ten scrapes and from then
+def firing(promtool, directory, before, after, at=('22m', '55m'), every='1m', goes_on=False):
+    """The alerts that Prometheus would fire at one of these times, if the daemons had said `before` for twenty scrapes and from then
     on `after`. Both: job to Scrape. What is an age grows, and what is a moment is as far from now as it was: promtool's time
     begins at 0. With `goes_on` counters grow with each scrape by what they grew between the two."""
     minutes = [int(time[:-1]) * {'m': 1, 'h': 60}[time[-1]] for time in (*at, every)]
@@ -118,7 +118,7 @@ def firing(promtool, directory, before, after, at=('12m', '45m'), every='1m', go
     for job, now in after.items():
         then = before[job]
         where = f'instance="{job}:1", job="{job}"'
-        series.append((f'up{{{where}}}', f'1x9 {int(not now.down)}x{steps}'))
+        series.append((f'up{{{where}}}', f'1x19 {int(not now.down)}x{steps}'))
         for name in sorted({*then.series, *now.series}):
             bare, labels = re.match(r'(\w+)(?:\{(.*)\})?', name).groups()
             if bare not in asked_for:
@@ -131,5 +131,5 @@ def firing(promtool, directory, before, after, at=('12m', '45m'), every='1m', go
             if goes_on and counted and old and new:
                 grows = f'+{float(new) - float(old):f}'
             series.append((f'{bare}{{{labels + ", " if labels else ""}{where}}}',
-                           (f'{old}+0x9' if old else '_x9') + ' ' + (f'{new}{grows}x{steps}' if new else 'stale')))
+                           (f'{old}+0x19' if old else '_x19') + ' ' + (f'{new}{grows}x{steps}' if new else 'stale')))
     return fired_by(promtool, directory, series, at, every)
