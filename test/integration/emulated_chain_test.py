@@ -72,6 +72,27 @@ class EmulatedChainTest(PoolTest):
         self.assertEqual(self.pool.attachment('own', 'host-b')['state'], 'ONLINE')
         self.pool.release('own')
 
+    def test_5a_one_request_is_followed_by_its_id(self):
+        """From the CLI to the host: what each rung was for is in the logs of both."""
+        made, gone = self.pool.request_id(), self.pool.request_id()
+        said = subprocess.run(self.pool.cli_command('region', 'allocate', 'followed', '--size', '256MiB', '--host', 'host-a',
+                                                    '--wait', '--request-id', made, '--verbose'),
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertIn(f'request id: {made}\n', said.stderr)
+        self.pool.release('followed', '--request-id', gone)
+        logs = {'manager': self.pool.manager.log, 'agent': self.pool.hosts['host-a'].agent.log}
+        for (request, of), expected in {
+                (made, 'manager'): ('calls: AllocateRegion', 'on host-a: BOUND', 'on host-a: ONLINE', 'followed: ALLOCATED'),
+                (made, 'agent'): ('PowerOn', 'CreateHostRegion', 'BindDax'),
+                (gone, 'manager'): ('calls: ReleaseRegion', 'on host-a: OFFLINE', 'on host-a: EJECTING', 'followed: gone'),
+                (gone, 'agent'): ('UnbindDax', 'DestroyHostRegion', 'PowerOff')}.items():
+            with self.subTest(of=of, request='made' if request == made else 'gone'):
+                lines = [line for line in logs[of].read_text(errors='replace').splitlines() if request in line]
+                for what in expected:
+                    self.assertTrue(any(what in line for line in lines), (what, lines))
+                self.assertTrue(all('followed' in line for line in lines), lines)
+
     def test_6_killed_at_every_rung_the_manager_converges(self):
         up = ('before-bind', 'after-bind', 'after-commit-BOUND', 'report-SEGMENT_ONLINE', 'before-commit-ONLINE',
               'after-commit-ALLOCATED')

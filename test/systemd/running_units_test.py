@@ -1,5 +1,6 @@
 """The units under a real systemd: what they start, what they allow, and that neither daemon stays dead."""
 
+import json
 import os
 import re
 import shutil
@@ -121,6 +122,20 @@ class RunningUnitsTest(unittest.TestCase):
         # The agent's stays for the next of this boot; nothing of the manager's but its state does.
         self.assertEqual(self.machine.output('ls -d /run/cxlpool*'), '/run/cxlpool')
         self.assertEqual(self.machine.run('pgrep -u cxlpool || ps -C cxlpool-fm,cxlpool-agent', check=False).stdout, '')
+
+    def test_one_request_is_followed_in_the_journal(self):
+        self.start_both()
+        request = '0b0e6a1c-0000-4000-8000-000000000001'
+        self.machine.run(f'cxlpool region allocate kv --size 16MiB --host host-a --wait --request-id {request}')
+        self.machine.run('cxlpool region release kv --detach-all --wait')
+        self.machine.run('journalctl --sync')
+        entries = [json.loads(line) for line in
+                   self.machine.output(f'journalctl --no-pager -o json CXLPOOL_REQUEST_ID={request}').splitlines()]
+        for unit, rungs in ((MANAGER, {'BOUND', 'ONLINE', 'ALLOCATED'}), (AGENT, {'PowerOn', 'CreateHostRegion', 'BindDax'})):
+            own = [entry for entry in entries if entry['_SYSTEMD_UNIT'] == f'{unit}.service']
+            self.assertEqual({entry['SYSLOG_IDENTIFIER'] for entry in own}, {unit})
+            self.assertEqual({entry['CXLPOOL_REGION'] for entry in own}, {'kv'})
+            self.assertLessEqual(rungs, {entry.get('CXLPOOL_RUNG') for entry in own})
 
     def test_the_first_allocation_of_a_new_pool(self):
         """Twenty times: READY=1 comes when the devices are there."""

@@ -39,6 +39,7 @@ struct GlobalFlags {
   std::string output = "table";
   bool no_headers = false;
   bool fail_fast = false;
+  bool verbose = false;
   Flag timeout;
   ConnectionFlags connection;
 };
@@ -63,6 +64,9 @@ void AddGlobals(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
   app.add_option("--request-id", chosen.request_id,
                  "UUID, to repeat a call that changes something (default: a new one)")
       ->type_name("UUID");
+  app.add_flag(
+      "--verbose", flags.verbose,
+      "Say the request id of each change on stderr: the journals of manager and agents have it");
   app.add_option("--config", flags.connection.config,
                  "Configuration file (else CXLPOOL_CONFIG, ~/.config/cxlpool/cli.toml, "
                  "/etc/cxlpool/cli.toml)")
@@ -177,6 +181,7 @@ absl::StatusOr<Invocation> Finish(const GlobalFlags& flags, Chosen chosen,
   invocation.headers = !flags.no_headers;
   invocation.watch = chosen.watch;
   invocation.fail_fast = flags.fail_fast;
+  invocation.verbose = flags.verbose;
   invocation.connection = flags.connection;
   invocation.command = *std::move(chosen.command);
   Fields fields;

@@ -543,6 +543,8 @@ TEST(CommandLineTest, OutputIsForPeopleForProgramsOrNames) {
   EXPECT_EQ(Parsed({"region", "list", "-o", "name"}).output, OutputFormat::kName);
   EXPECT_FALSE(Parsed({"region", "list", "--no-headers"}).headers);
   EXPECT_TRUE(Parsed({"region", "list", "--fail-fast"}).fail_fast);
+  EXPECT_FALSE(Parsed({"region", "list"}).verbose);
+  EXPECT_TRUE(Parsed({"region", "list", "--verbose"}).verbose);
   for (const char* kind : {"region", "host", "device", "tenant", "certificate"}) {
     EXPECT_TRUE(Parsed({kind, "list", "-w"}).watch) << kind;
   }

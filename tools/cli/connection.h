@@ -21,10 +21,13 @@ namespace cxlpool::cli {
 // Whether the same call may be worth making again: UNAVAILABLE, RESOURCE_EXHAUSTED/QUEUE_FULL.
 bool IsTransient(const absl::Status& status);
 
-// Called when a call is about to be made again, why, and how long that may go on.
-class RetryListener {
+// Hears of what goes on behind an answer.
+class CallListener {
  public:
-  virtual ~RetryListener() = default;
+  virtual ~CallListener() = default;
+  // A change under this request_id is about to be asked for, for the first time.
+  virtual void OnChange(const std::string& /*request_id*/) {}
+  // A call is about to be made again, why, and how long that may go on.
   virtual void OnRetry(const absl::Status& status, absl::Duration left) = 0;
 };
 
@@ -32,7 +35,7 @@ class Connection {
  public:
   // `timeout` bounds a call with all its retries; with `fail_fast` there are none. The others must
   // outlive this.
-  Connection(ManagerStub& stub, Pacer& pacer, RetryListener& listener, absl::Duration timeout,
+  Connection(ManagerStub& stub, Pacer& pacer, CallListener& listener, absl::Duration timeout,
              bool fail_fast = false)
       : stub_(stub), pacer_(pacer), listener_(listener), timeout_(timeout), fail_fast_(fail_fast) {}
 
@@ -44,6 +47,10 @@ class Connection {
                                 const Request& request) {
     std::string request_id;
     if constexpr (requires { request.request_id(); }) request_id = request.request_id();
+    if (!request_id.empty()) listener_.OnChange(request_id);
+    if constexpr (requires { request.requests(0).request_id(); }) {
+      for (const auto& item : request.requests()) listener_.OnChange(item.request_id());
+    }
     absl::StatusOr<Response> answer = absl::UnknownError("not tried");
     const absl::Status status = Retry(request_id, [&](absl::Duration left) {
       answer = (stub_.*method)(request, left);
@@ -67,14 +74,14 @@ class Connection {
 
   ManagerStub& stub() { return stub_; }
   Pacer& pacer() { return pacer_; }
-  RetryListener& listener() { return listener_; }
+  CallListener& listener() { return listener_; }
   absl::Duration timeout() const { return timeout_; }
   bool fail_fast() const { return fail_fast_; }
 
  private:
   ManagerStub& stub_;
   Pacer& pacer_;
-  RetryListener& listener_;
+  CallListener& listener_;
   const absl::Duration timeout_;
   const bool fail_fast_;
 };

@@ -35,6 +35,20 @@ TEST(ConnectionTest, RepeatsTheSameRequestUntilTheManagerIsBack) {
   EXPECT_EQ(fake.pacer.sleeps.size(), 2u);
 }
 
+TEST(ConnectionTest, SaysOnceUnderWhichIdsChangesAreAskedFor) {
+  FakeConnection fake;
+  fake.manager.ReleaseRegion_calls.answers = {Unreachable(), v1::ReleaseRegionResponse()};
+  EXPECT_TRUE(fake.connection.Send(Release()).ok());
+  fake.manager.GetRegion_calls.answers = {v1::Region()};
+  EXPECT_TRUE(fake.connection.Send(v1::GetRegionRequest()).ok());
+  EXPECT_EQ(fake.listener.changes, std::vector<std::string>{kCallId});
+  v1::BatchReleaseRegionsRequest batch;
+  for (const char* id : {"one", "two"}) batch.add_requests()->set_request_id(id);
+  fake.manager.BatchReleaseRegions_calls.answers = {v1::BatchReleaseRegionsResponse()};
+  EXPECT_TRUE(fake.connection.Send(batch).ok());
+  EXPECT_EQ(fake.listener.changes, (std::vector<std::string>{kCallId, "one", "two"}));
+}
+
 TEST(ConnectionTest, RepeatsWhereTheManagersQueueIsFull) {
   FakeConnection fake;
   auto& calls = fake.manager.ReleaseRegion_calls;

@@ -125,7 +125,7 @@ class GrpcStubTest : public testing::Test {
 };
 
 // Starts the server once the first attempt has failed.
-class StartOnRetry : public RetryListener {
+class StartOnRetry : public CallListener {
  public:
   explicit StartOnRetry(std::function<void()> start) : start_(std::move(start)) {}
   void OnRetry(const absl::Status& status, absl::Duration) override {

@@ -230,6 +230,7 @@ struct Invocation {
   ConnectionFlags connection;
   absl::Duration timeout = absl::Seconds(10);  // Of one call, its retries included.
   bool fail_fast = false;                      // One try of each call.
+  bool verbose = false;                        // Say the request_id of each change.
   std::variant<PoolCommand, PkiCommand, ContextCommand, FsckCommand, QuickstartCommand, RunCommand>
       command;
 };

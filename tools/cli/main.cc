@@ -30,9 +30,15 @@
 namespace cxlpool::cli {
 namespace {
 
-// Prints once why nothing happens, so that a wrong address does not look like a hang.
-class SayOnce : public RetryListener {
+// Prints once why nothing happens, so that a wrong address does not look like a hang; with
+// --verbose also under which id the log has what is asked for.
+class Sayer : public CallListener {
  public:
+  explicit Sayer(bool verbose) : verbose_(verbose) {}
+
+  void OnChange(const std::string& request_id) override {
+    if (verbose_) std::cerr << "request id: " << request_id << std::endl;
+  }
   void OnRetry(const absl::Status& status, absl::Duration) override {
     if (said_) return;
     said_ = true;
@@ -42,6 +48,7 @@ class SayOnce : public RetryListener {
   }
 
  private:
+  const bool verbose_;
   bool said_ = false;
 };
 
@@ -68,7 +75,7 @@ absl::Status Run(const Invocation& invocation, Printer& printer) {
     std::cerr << "cxlpool: warning: " << Printable(warning) << std::endl;
   }
   SystemPacer pacer;
-  SayOnce listener;
+  Sayer listener(invocation.verbose);
   Connection connection(**stub, pacer, listener, invocation.timeout, invocation.fail_fast);
   const auto& command = std::get<PoolCommand>(invocation.command);
   if (invocation.watch || std::holds_alternative<WatchRegions>(command)) EndOnInterrupt();

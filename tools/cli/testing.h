@@ -30,9 +30,11 @@ class FakePacer : public Pacer {
   absl::Duration now_ = absl::Hours(1);
 };
 
-class CountRetries : public RetryListener {
+class CountRetries : public CallListener {
  public:
+  void OnChange(const std::string& request_id) override { changes.push_back(request_id); }
   void OnRetry(const absl::Status&, absl::Duration) override { ++retries; }
+  std::vector<std::string> changes;
   int retries = 0;
 };
 
