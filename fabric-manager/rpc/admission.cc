@@ -42,11 +42,17 @@ absl::Status TooMany(Admission::Kind kind, int limit, const std::string& whose) 
                 words.remedy, {{"max", absl::StrCat(limit)}});
 }
 
-// Who it is counted with. A scheduler can have very many tenants, and is one.
+// A scheduler can have very many tenants, and is one.
+bool CountsByTenant(const Caller& caller) {
+  return caller.for_tenants() && caller.role() == PoolRole::kTenant;
+}
+
+// Who it is counted with.
 absl::InlinedVector<std::string, 1> SharesOf(const Caller& caller) {
   if (caller.is_local()) return {};
-  const bool by_tenant = caller.for_tenants() && caller.role() == PoolRole::kTenant;
-  if (!by_tenant || CXLPOOL_MUTANT("tenants-counted-by-identity")) return {caller.identity()};
+  if (!CountsByTenant(caller) || CXLPOOL_MUTANT("tenants-counted-by-identity")) {
+    return {caller.identity()};
+  }
   absl::InlinedVector<std::string, 1> tenants;
   for (const std::string& id : caller.tenants()) tenants.push_back(ResourceName("tenants", id));
   return tenants;
@@ -56,10 +62,10 @@ absl::InlinedVector<std::string, 1> SharesOf(const Caller& caller) {
 
 // A call that is refused for how many there were is not counted: who goes on calling gets in again
 // as fast as who waited.
-absl::Status Admission::CheckShare(Kind kind, const std::string& whose, bool is_tenant, int cost) {
+absl::Status Admission::CheckShare(Kind kind, const std::string& whose, bool by_tenant, int cost) {
   Share& share = of_one_[whose];
   const int used = share.under_way[static_cast<size_t>(kind)];
-  if (!is_tenant) {
+  if (!by_tenant) {
     const int limit = LimitsOf(kind).of_one;
     if (used < limit || CXLPOOL_MUTANT("no-cap-by-identity")) return absl::OkStatus();
     return TooMany(kind, limit, whose);
@@ -86,17 +92,17 @@ absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller,
   const Limits& limits = LimitsOf(kind);
   const auto index = static_cast<size_t>(kind);
   auto shares = SharesOf(caller);
-  const bool is_tenant = caller.for_tenants() && caller.role() == PoolRole::kTenant;
-  if (!is_tenant) cost = 1;
+  const bool by_tenant = CountsByTenant(caller);
+  if (!by_tenant) cost = 1;
   MutexLock lock(mutex_);
   if (in_all_[index] >= limits.in_all) return TooMany(kind, limits.in_all, "");
   for (const std::string& whose : shares) {
-    if (absl::Status status = CheckShare(kind, whose, is_tenant, cost); !status.ok()) return status;
+    if (absl::Status status = CheckShare(kind, whose, by_tenant, cost); !status.ok()) return status;
   }
   for (const std::string& whose : shares) {
     Share& share = of_one_[whose];
     share.under_way[index] += cost;
-    share.calls_left -= cost;
+    if (by_tenant) share.calls_left -= cost;
   }
   ++in_all_[index];
   if (kind == Kind::kSession || caller.is_local()) context = nullptr;

@@ -79,7 +79,7 @@ class Admission {
     absl::Duration counted = {};
   };
 
-  absl::Status CheckShare(Kind kind, const std::string& whose, bool is_tenant, int cost)
+  absl::Status CheckShare(Kind kind, const std::string& whose, bool by_tenant, int cost)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Leave(const Place& place);
 

@@ -58,17 +58,9 @@ enum class Need { kOptional, kRequired };
 absl::Status ReadName(absl::string_view collection, const std::string& name, Need need,
                       std::string& id) {
   if (name.empty() && need == Need::kOptional) return absl::OkStatus();
-  // A name that is right costs no copy; ParseResourceName is asked only what is wrong with another.
-  const size_t prefix = collection.size() + 1;
-  const absl::string_view last = absl::string_view(name).substr(std::min(prefix, name.size()));
-  const bool good = collection == "regions" ? CheckRegionId(last, /*allow_uuid=*/true).ok()
-                                            : CheckResourceId(last).ok();
-  if (absl::StartsWith(name, collection) && name.size() > prefix && name[prefix - 1] == '/' &&
-      good) {
-    id.assign(last.data(), last.size());
-    return absl::OkStatus();
-  }
-  return ParseResourceName(collection, name).status();
+  absl::StatusOr<std::string> parsed = ParseResourceName(collection, name);
+  if (parsed.ok()) id = *std::move(parsed);
+  return parsed.status();
 }
 
 // What every call about one Region begins with: who calls, the etag, and which Region it is, by its

@@ -73,6 +73,8 @@ void Hide(v1::Region& region) {
   }
 }
 
+// A refusal of one of a batch travels as a field, and is hidden as a call's own is. Region and
+// Attachment of one that was done are within it, and HideOthers comes to them.
 void Hide(v1::BatchResult& result) {
   if (result.code() == 0) return;
   Refusal refusal{static_cast<absl::StatusCode>(result.code()),
@@ -92,6 +94,8 @@ void Hide(v1::BatchResult& result) {
 
 void HideOthers(google::protobuf::Message* answer) {
   if (CXLPOOL_MUTANT("tenants-are-told-all")) return;
+  // A Region holds no other message with places or reasons than those that Hide names: lists of
+  // thousands need not be walked by reflection.
   if (answer->GetDescriptor() == v1::Region::descriptor()) {
     return Hide(static_cast<v1::Region&>(*answer));
   }
@@ -122,6 +126,7 @@ absl::Status HideOthers(const absl::Status& refusal) {
   if (refusal.ok() || IsAboutTheCaller(reason) || CXLPOOL_MUTANT("refusals-name-others")) {
     return refusal;
   }
+  // Who is told that bytes are reserved, or that they are free in pieces, learns about the others.
   const bool no_room = reason == "RESERVED_FOR_OTHERS" || reason == "POOL_FRAGMENTED";
   return Refuse(refusal.code(),
                 no_room          ? "POOL_FULL"

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool {
@@ -71,12 +72,11 @@ absl::string_view TenantOfRegionId(absl::string_view id) {
 
 absl::StatusOr<std::string> ParseResourceName(absl::string_view collection,
                                               absl::string_view name) {
-  const std::string prefix = absl::StrCat(collection, "/");
-  if (!absl::StartsWith(name, prefix)) {
+  absl::string_view id = name;
+  if (!absl::ConsumePrefix(&id, collection) || !absl::ConsumePrefix(&id, "/")) {
     return BadName(name, absl::StrCat("is not in ", collection),
-                   absl::StrCat("write it as ", prefix, "NAME"));
+                   absl::StrCat("write it as ", collection, "/NAME"));
   }
-  const absl::string_view id = name.substr(prefix.size());
   if (absl::Status status = collection == "regions" ? CheckRegionId(id, true) : CheckResourceId(id);
       !status.ok()) {
     return status;

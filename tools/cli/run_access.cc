@@ -2,6 +2,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "tools/cli/print.h"
 #include "tools/cli/render/inventory.h"
@@ -24,9 +25,7 @@ absl::Status PrintAnswer(Printer& printer, const v1::RoleBinding& binding) {
 }
 
 absl::Status PrintAnswer(Printer& printer, const v1::Self& self) {
-  std::string of = self.host();
-  for (const std::string& tenant : self.tenants())
-    absl::StrAppend(&of, of.empty() ? "" : ", ", tenant);
+  const std::string of = self.host().empty() ? absl::StrJoin(self.tenants(), ", ") : self.host();
   return Print(printer, self,
                absl::StrCat(self.identity(), " ", absl::AsciiStrToLower(v1::Role_Name(self.role())),
                             of.empty() ? "" : absl::StrCat(" of ", of), "\n"));

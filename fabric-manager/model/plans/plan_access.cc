@@ -60,24 +60,6 @@ std::optional<Granted> RoleOf(const RoleBindings& bindings, absl::string_view id
   return Granted{bound->second.role, bound->second.tenants};
 }
 
-namespace {
-
-// Only of tenants that there are: otherwise whoever makes one of that name later would be seen by
-// somebody whom nobody remembers.
-absl::Status CheckTenants(const PoolState& state, const RoleBinding& binding) {
-  for (const std::string& tenant : binding.tenants) {
-    if (tenant == kDefaultTenant || state.FindTenant(tenant) != nullptr) continue;
-    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
-                  absl::StrCat("there is no tenant ", Quoted(tenant)),
-                  absl::StrCat("see `cxlpool tenant list`, or make it: `cxlpool tenant set ",
-                               CutText(tenant, 80), "`"),
-                  {{"tenant", CutText(tenant, 80)}});
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 // One that changes nothing is no change, whatever reason it gives: who bound it first, and why, is
 // kept.
 absl::StatusOr<Change> PlanBindRole(const PoolState& state, const Caller& caller,
@@ -91,7 +73,11 @@ absl::StatusOr<Change> PlanBindRole(const PoolState& state, const Caller& caller
         absl::StrCat(Quoted(binding.identity), " is the identity of host \"", host->id, "\""),
         "give a person or a program an identity of its own", {{"host", host->id}});
   }
-  if (absl::Status status = CheckTenants(state, binding); !status.ok()) return status;
+  // Of tenants that are there only: otherwise whoever makes one of that name later would be seen by
+  // somebody whom nobody remembers.
+  if (absl::Status status = CheckTenantsAreThere(state, binding.tenants); !status.ok()) {
+    return status;
+  }
   const RoleBindings& bindings = state.access_rules().bindings;
   const auto known = bindings.find(binding.identity);
   RoleBinding wanted = binding;

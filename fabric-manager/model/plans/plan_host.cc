@@ -87,13 +87,7 @@ absl::StatusOr<std::vector<std::string>> TenantsOf(const PoolState& state, const
         absl::StrCat("host ", Quoted(spec.host), " is to serve ", tenants.size(), " tenants"),
         absl::StrCat("name at most ", kMaxTenantsOfHost), {{"field", "tenants"}});
   }
-  for (const std::string& tenant : tenants) {
-    if (tenant == kDefaultTenant || state.FindTenant(tenant) != nullptr) continue;
-    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
-                  absl::StrCat("there is no tenant ", Quoted(tenant)),
-                  "see `cxlpool tenant list`, or make it with `cxlpool tenant set TENANT`",
-                  {{"tenant", tenant.substr(0, 80)}});
-  }
+  if (absl::Status status = CheckTenantsAreThere(state, tenants); !status.ok()) return status;
   return tenants;
 }
 

@@ -363,18 +363,27 @@ absl::Status CheckMaxExtents(uint32_t max_extents) {
                 {{"field", "max_extents"}});
 }
 
+absl::Status UnknownTenant(const std::string& id) {
+  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
+                absl::StrCat("there is no tenant ", Quoted(id)),
+                absl::StrCat("see `cxlpool tenant list`, or make it: `cxlpool tenant set ",
+                             CutText(id, 80), "`"),
+                {{"tenant", CutText(id, 80)}});
+}
+
+absl::Status CheckTenantsAreThere(const PoolState& state, const std::vector<std::string>& ids) {
+  for (const std::string& id : ids) {
+    if (id != kDefaultTenant && state.FindTenant(id) == nullptr) return UnknownTenant(id);
+  }
+  return absl::OkStatus();
+}
+
 // Quota, then what is promised to others: of two refusals the one that the tenant can end by itself
 // is said.
 absl::Status CheckTenant(const PoolState& state, absl::string_view label, const std::string& id,
                          uint64_t more_bytes) {
   const Tenant* known = state.FindTenant(id);
-  if (known == nullptr && id != kDefaultTenant) {
-    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
-                  absl::StrCat("there is no tenant ", Quoted(id)),
-                  absl::StrCat("see `cxlpool tenant list`, or make it: `cxlpool tenant set ",
-                               id.substr(0, 80), "`"),
-                  {{"tenant", id}});
-  }
+  if (known == nullptr && id != kDefaultTenant) return UnknownTenant(id);
   const Interned tenant(id);  // Only now: names that somebody made up are not kept.
   const uint64_t held = state.UseOf(tenant).held_bytes;
   if (known != nullptr && known->quota_bytes != 0 &&

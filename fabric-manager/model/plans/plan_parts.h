@@ -113,6 +113,12 @@ absl::Status CheckReady(const Region& region);
 // INVALID_ARGUMENT/BAD_MAX_EXTENTS.
 absl::Status CheckMaxExtents(uint32_t max_extents);
 
+// NOT_FOUND/UNKNOWN_TENANT.
+absl::Status UnknownTenant(const std::string& id);
+
+// OK: each of the tenants is there. Otherwise the first that is not, as UnknownTenant says it.
+absl::Status CheckTenantsAreThere(const PoolState& state, const std::vector<std::string>& ids);
+
 // Whether the tenant may hold so much more. NOT_FOUND/UNKNOWN_TENANT; RESOURCE_EXHAUSTED:
 // QUOTA_EXCEEDED, RESERVED_FOR_OTHERS.
 absl::Status CheckTenant(const PoolState& state, absl::string_view label, const std::string& id,

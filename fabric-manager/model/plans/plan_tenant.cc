@@ -66,11 +66,7 @@ absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const Caller& ca
                   {{"tenant", tenant}});
   }
   const Tenant* known = state.FindTenant(tenant);
-  if (known == nullptr) {
-    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
-                  absl::StrCat("there is no tenant ", Quoted(tenant)), "see `cxlpool tenant list`",
-                  {{"tenant", CutText(tenant, 80)}});
-  }
+  if (known == nullptr) return UnknownTenant(tenant);
   if (const TenantUse use = state.UseOf(Interned(tenant)); use.regions != 0) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "TENANT_HAS_REGIONS",
                   absl::StrCat("tenant \"", tenant, "\" has ", use.regions, " Regions"),

@@ -53,6 +53,7 @@ struct AccessRules {
   RoleBindings bindings;
 };
 
+// What a binding gives. `tenants`: for whom, of a role for tenants; of every other role it is empty.
 struct Granted {
   PoolRole role = PoolRole::kViewer;
   std::vector<std::string> tenants = {};
