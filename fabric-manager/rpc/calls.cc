@@ -111,6 +111,7 @@ void OneRequestCall::OnReadDone(bool ok) {
         Refuse(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
                "the call ended without a request", "use a client of the manager's version");
     CountEnd(ended);
+    if (calls_->hooks_.empty != nullptr) calls_->hooks_.empty(context()->peer());
     Finish(ToWire(ended, *context()));
     return;
   }
@@ -184,7 +185,7 @@ grpc::ServerGenericBidiReactor* Calls::CreateReactor(grpc::GenericCallbackServer
   if (const auto method = methods_.find(context->method()); method != methods_.end()) {
     if (method->second.meter != nullptr) Count(method->second.meter, reactor.status());
   }
-  return new RefusedCall(*context, reactor.status());
+  return new RefusedCall(*context, reactor.status(), &hooks_.empty);
 }
 
 // Everything that happens before a byte of the request is asked for.

@@ -48,13 +48,29 @@ struct RequestLimits {
   size_t max_elements = 8192;  // Fields, and what is packed into them, at all depths.
 };
 
+// Is informed, by the peer, of a call that ended before its request was there.
+using NoteEmpty = std::function<void(const std::string& peer)>;
+
 // A reactor that refuses a call.
 class RefusedCall final : public grpc::ServerGenericBidiReactor {
  public:
-  RefusedCall(grpc::CallbackServerContext& context, const absl::Status& status) {
+  // `note_empty` outlives it; null: nobody is informed.
+  RefusedCall(grpc::CallbackServerContext& context, const absl::Status& status,
+              const NoteEmpty* note_empty = nullptr)
+      : context_(context), note_empty_(note_empty) {
     Finish(ToWire(status, context));
   }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    // Its request is never read: that it was taken back is all that is known.
+    if (note_empty_ != nullptr && *note_empty_ != nullptr && context_.IsCancelled()) {
+      (*note_empty_)(context_.peer());
+    }
+    delete this;
+  }
+
+ private:
+  grpc::CallbackServerContext& context_;
+  const NoteEmpty* const note_empty_;
 };
 
 // Parses `bytes`, which is empty afterwards; its elements are counted before anything is made of
@@ -160,6 +176,7 @@ struct CallHooks {
   // A call of `method` was refused before its request was read.
   std::function<void(const std::string& peer, const std::string& method, const absl::Status& why)>
       refused;
+  NoteEmpty empty;
   // A unary call's request was read, and it is about to be answered.
   std::function<void(const AnsweredCall& call)> answered;
   // Counts the calls of each method that is added.

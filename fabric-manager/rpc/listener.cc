@@ -51,6 +51,7 @@ constexpr char kEnded[] = "it ended before a call on it was let in";
 constexpr char kCrowd[] = "too many others were beginning, and it was the oldest of them";
 constexpr char kFull[] = "as many connections as may be are established";
 constexpr char kFullOfOne[] = "as many connections of one address as may be are established";
+constexpr char kEmptyCalls[] = "too many calls were taken back before their request was there";
 constexpr char kNoDescriptors[] = "the manager has no descriptors left (LimitNOFILE)";
 
 absl::Status CannotListen(const std::string& address, const std::string& why) {
@@ -404,6 +405,10 @@ void Listener::Add(size_t index, UniqueFd fd) {
     refused_->Note("a connection", connection->address, kFull);
     return;
   }
+  if (IsBanned(connection->address)) {
+    refused_->Note("a connection", connection->address, kEmptyCalls);
+    return;
+  }
   const auto peer = peers_.find(connection->address);
   if (peer != peers_.end() && connection->has_key) {
     const auto& established = peer->second.by_phase[static_cast<size_t>(Phase::kEstablished)];
@@ -490,6 +495,38 @@ absl::Status Listener::Prove(const std::string& peer, const std::string& identit
   return absl::OkStatus();
 }
 
+// Not only the connection ends on which it was one too many, but all that the same identity has:
+// each could have thousands of such calls in the kernel's buffers.
+void Listener::NoteEmptyCall(const std::string& peer) {
+  PeerKey key;
+  if (!KeyOf(peer, key) || CXLPOOL_MUTANT("empty-calls-without-end")) return;
+  MutexLock lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return;
+  Connection* const connection = found->second;
+  const absl::Duration now = clock_.Elapsed();
+  const auto most = static_cast<double>(limits_.empty_calls);
+  Empty& empty = empty_.try_emplace(connection->address, Empty{most, now}).first->second;
+  empty.left = std::min(most, empty.left + absl::ToDoubleSeconds(now - empty.counted)) - 1;
+  empty.counted = now;
+  if (empty.left >= 0) return;
+  empty.left = -absl::ToDoubleSeconds(limits_.banned);
+  std::vector<Connection*> theirs = {connection};
+  for (const auto& [fd, other] : by_fd_) {
+    const bool same = !other->identity.empty() && other->identity == connection->identity;
+    if (same && other != connection) theirs.push_back(other);
+  }
+  for (Connection* one : theirs) HangUp(one, kEmptyCalls);
+}
+
+bool Listener::IsBanned(const std::string& address) {
+  const auto empty = empty_.find(address);
+  if (empty == empty_.end()) return false;
+  const double left =
+      empty->second.left + absl::ToDoubleSeconds(clock_.Elapsed() - empty->second.counted);
+  return left < 0;
+}
+
 void Listener::Tick(absl::Duration now) {
   refused_->Tick();
   MutexLock lock(mutex_);
@@ -507,6 +544,10 @@ void Listener::SweepEstablished() {
   if (now - swept_ < kSweepTick) return;
   swept_ = now;
   Sweep(Phase::kEstablished);
+  absl::erase_if(empty_, [&](const auto& of) {
+    const double more = absl::ToDoubleSeconds(now - of.second.counted);
+    return of.second.left + more >= static_cast<double>(limits_.empty_calls);
+  });
 }
 
 bool Listener::IsStill(const Connection& connection, int fd) {

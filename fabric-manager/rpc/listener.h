@@ -15,6 +15,10 @@
 // of one address, new connections are closed at once. Everything recovers by itself, since nothing
 // here waits for a slow peer.
 //
+// gRPC 1.51 keeps some KiB for good of each call that ends before its request is there. So those
+// are counted, and where an address has too many of them, the connections of who made them end, and
+// that address gets no new ones for a while.
+//
 // gRPC does not say when it has closed a connection. It shows: the descriptor is no longer that
 // socket. Records of connections that ended are found so, in the time of a system call each.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_LISTENER_H_
@@ -55,6 +59,9 @@ struct ConnectionLimits {
   size_t of_one_operator = 1024;                  // Likewise, with one operator's.
   absl::Duration first_bytes = absl::Seconds(5);  // From the accept.
   absl::Duration first_call = absl::Seconds(10);  // Likewise.
+  // Empty calls of one address: so many at once, and then one a second.
+  size_t empty_calls = 1000;
+  absl::Duration banned = absl::Minutes(10);  // Whoever made more.
 
   // For a process that may have so many descriptors: an eighth of them (at most 2048) is left to
   // the store, the fabric, backups and logs.
@@ -87,6 +94,10 @@ class Listener {
   // RESOURCE_EXHAUSTED/TOO_MANY_CONNECTIONS: the identity has as many others as it may have.
   absl::Status Prove(const std::string& peer, const std::string& identity, bool is_host);
 
+  // A call on the connection from `peer` was empty: its peer took it back before its request, or a
+  // refusal, was there. Any thread.
+  void NoteEmptyCall(const std::string& peer);
+
   // Runs `task` on the listener's thread: that it does shows that it still accepts.
   void Ping(Task task);
 
@@ -117,6 +128,11 @@ class Listener {
   struct Peer {
     std::array<Connections, 3> by_phase;  // The oldest first.
     bool empty() const;
+  };
+  // Empty calls of one address.
+  struct Empty {
+    double left;             // Below 0: it is banned.
+    absl::Duration counted;  // When that was so.
   };
   struct Connection {
     int fd;
@@ -149,6 +165,8 @@ class Listener {
   void MakeRoom(Phase phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets those in `phase` that gRPC has closed.
   void Sweep(Phase phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the address may have no connection now.
+  bool IsBanned(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SweepEstablished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HangUpOlderThan(Phase phase, absl::Duration limit, absl::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -173,6 +191,7 @@ class Listener {
   absl::flat_hash_map<int, Connection*> by_fd_ ABSL_GUARDED_BY(mutex_);
   // Two connections of one peer's port may come through different sockets.
   std::unordered_multimap<PeerKey, Connection*, KeyHash> by_key_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Empty> empty_ ABSL_GUARDED_BY(mutex_);         // By address.
   absl::flat_hash_map<std::string, size_t> of_identity_ ABSL_GUARDED_BY(mutex_);  // Established.
   std::array<size_t, 3> counts_ ABSL_GUARDED_BY(mutex_) = {};
 };

@@ -239,6 +239,22 @@ TEST_F(ListenerTest, OneHostDoesNotTakeAllPlaces) {
   EXPECT_TRUE(again.ok()) << again;
 }
 
+TEST_F(ListenerTest, WhoMakesTooManyEmptyCallsLosesItsConnectionsAndGetsNoNewOnesForAWhile) {
+  Start({.empty_calls = 3, .banned = absl::Seconds(1)});
+  const auto first = Established("cxlpool://operator/mallory");
+  const auto second = Established("cxlpool://operator/mallory");
+  const auto other = Established("cxlpool://operator/bob");
+  for (int i = 0; i < 3; ++i) listener_->NoteEmptyCall(first->Peer());
+  EXPECT_FALSE(first->HungUp(absl::Milliseconds(100)));
+  listener_->NoteEmptyCall(second->Peer());
+  EXPECT_TRUE(first->HungUp());
+  EXPECT_TRUE(second->HungUp());
+  EXPECT_TRUE(Dial(kHello)->HungUp());
+  EXPECT_FALSE(other->HungUp(absl::ZeroDuration()));
+  EXPECT_TRUE(IsTakenAgain(4));
+  listener_->NoteEmptyCall("ipv4:127.0.0.1:1");  // Of a connection that is gone.
+}
+
 // The room is made by forgetting connections that stand beside the new one in every table.
 TEST_F(ListenerTest, RoomIsMadeWhileAConnectionIsProven) {
   constexpr size_t kMany = 64;

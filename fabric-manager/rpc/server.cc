@@ -51,6 +51,7 @@ class Server final : public RpcServer {
                                  const Caller& caller) { return LetIn(peer, caller); },
                 .refused = [this](const auto& peer, const auto& method,
                                   const absl::Status& why) { Refused(peer, method, why); },
+                .empty = [this](const auto& peer) { listener_.NoteEmptyCall(peer); },
                 .answered = [this](const AnsweredCall& call) { call_log_.Note(call); },
                 .meters = options.meters},
                FixedAdmins(options.admins.begin(), options.admins.end())),
