@@ -36,27 +36,6 @@ def raise_descriptors():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def call(connection, stream, path=CAPACITY):
-    connection.send(http2.headers(stream, path) + http2.data(stream, http2.message(b''), end=True))
-    return connection.await_end(stream) and stream in connection.got_data
-
-
-def meter(port, pki, stop, result):
-    """An operator who calls every few milliseconds on one connection. Puts milliseconds; -1: a call was not answered."""
-    connection = http2.Connection(port, http2.tls_context(pki, 'operator-admin'))
-    times, stream = [], 1
-    while not stop.is_set():
-        began = time.monotonic()
-        good = call(connection, stream)
-        times.append((time.monotonic() - began) * 1000 if good else -1)
-        if not good:
-            break
-        stream += 2
-        time.sleep(0.004)
-    connection.close()
-    result.put(times)
-
-
 def hold(sockets, port, count, seconds, greeting=b''):
     """Keeps up to `count` connections that say `greeting` and no more, for so long, from nine addresses. When it has as many
     it closes old ones and opens new ones. How many it opened."""
@@ -196,7 +175,8 @@ class AttackFloodsTest(PoolTest):
 
     def attempt(self, flood, seconds):
         stop, result, done = fork.Event(), fork.Queue(), fork.Queue()
-        operator = fork.Process(target=meter, args=(self.pool.port, self.pool.pki, stop, result))
+        context = http2.tls_context(self.pool.pki, 'operator-admin')
+        operator = fork.Process(target=http2.meter, args=(self.pool.port, context, CAPACITY, stop, result))
         attacker = fork.Process(target=lambda: done.put(flood(self.pool.port, self.pool.pki, seconds)))
         operator.start()
         try:

@@ -48,8 +48,8 @@ def tls_context(pki, name):
 class Connection:
     """One connection. Reads what comes while it sends: windows, and which streams have ended."""
 
-    def __init__(self, port, context, timeout=20):
-        plain = socket.create_connection(('127.0.0.1', port), timeout=timeout)
+    def __init__(self, port, context, timeout=20, source='127.0.0.1'):
+        plain = socket.create_connection(('127.0.0.1', port), timeout=timeout, source_address=(source, 0))
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = context.wrap_socket(plain, server_hostname='fm.cxlpool')
         self.buffer = b''
@@ -136,3 +136,24 @@ class Connection:
         while stream not in self.ended and not self.closed and time.monotonic() < end:
             self.read(0.1)
         return stream in self.ended
+
+    def call(self, stream, path, payload=b''):
+        """Whether a unary call was answered."""
+        self.send(headers(stream, path) + data(stream, message(payload), end=True))
+        return self.await_end(stream) and stream in self.got_data
+
+
+def meter(port, context, path, stop, result):
+    """Somebody who makes that call every few milliseconds on one connection. Puts milliseconds; -1: a call was not answered."""
+    connection = Connection(port, context)
+    times, stream = [], 1
+    while not stop.is_set():
+        began = time.monotonic()
+        good = connection.call(stream, path)
+        times.append((time.monotonic() - began) * 1000 if good else -1)
+        if not good:
+            break
+        stream += 2
+        time.sleep(0.004)
+    connection.close()
+    result.put(times)
