@@ -92,7 +92,12 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   config.file = file;
   for (TomlReader& listen : toml->Tables("listen")) {
     const bool insecure = listen.Bool("insecure", false);
-    config.listen.push_back({listen.AddressText("address", insecure), insecure});
+    const bool tokens = listen.Bool("tokens", false);
+    config.listen.push_back({listen.AddressText("address", insecure), insecure, tokens});
+    if (insecure && tokens) {
+      listen.Fail("tokens", "is for addresses with TLS",
+                  "leave it out: without TLS calls may show tokens anyway");
+    }
     if (!insecure && !toml->Has("tls")) {
       listen.Fail("address", "needs TLS, and there is no [tls]",
                   "add [tls] with ca, cert and key (`cxlpool pki issue manager fm` makes them), or "

@@ -23,6 +23,7 @@ struct FmConfig {
   struct Listen {
     std::string address;
     bool insecure = false;
+    bool tokens = false;  // With TLS: who has no certificate may connect, and show a token.
   };
   struct Tls {
     std::string ca, cert, key;

@@ -223,7 +223,8 @@ class Manager {
     const auto rules = views_.GetAccessRules();
     if (!CheckRevoked(rules->revocations, identity, facts.serial).ok()) return false;
     if (absl::c_linear_search(config_.admins, identity)) return true;
-    const auto granted = RoleOf(rules->bindings, identity, true, clock_.Now());
+    const auto granted =
+        RoleOf(rules->bindings, identity, Proof::kOperatorCertificate, clock_.Now());
     return granted.has_value() && !IsForTenants(granted->role);
   }
   // On the listener's thread.

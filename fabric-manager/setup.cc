@@ -101,7 +101,7 @@ ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& 
                               std::shared_ptr<TlsSource> tls) {
   ServerOptions options;
   for (const FmConfig::Listen& listen : config.listen) {
-    options.listen.push_back({listen.address, listen.insecure});
+    options.listen.push_back({listen.address, listen.insecure, listen.tokens});
   }
   options.tls = std::move(tls);
   options.fabric = fabric;

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/host_service.pb.h"
@@ -20,6 +21,7 @@
 #include "proto/support/peer_identity.h"
 #include "proto/support/refusal.h"
 #include "proto/support/text.h"
+#include "proto/support/token.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -134,6 +136,14 @@ bool MayCall(PoolRole role, absl::string_view path) {
   return rule->second.least.has_value() && role >= *rule->second.least;
 }
 
+absl::string_view AuthorizationOf(const grpc::ServerContextBase& context) {
+  const auto found = context.client_metadata().find("authorization");
+  if (found == context.client_metadata().end()) return {};
+  // Given but empty is not the same as not given.
+  if (found->second.empty()) return " ";
+  return {found->second.data(), found->second.size()};
+}
+
 bool MayHostCall(absl::string_view path) {
   const auto rule = Rules().find(path);
   return rule != Rules().end() && rule->second.hosts;
@@ -148,6 +158,26 @@ absl::Status CheckBelieved(const grpc::AuthContext& peer, const PeerIdentity& id
   if (revocations.empty() || !peer.IsPeerAuthenticated()) return absl::OkStatus();
   const std::optional<CertificateFacts> facts = CertificateOf(peer);
   return CheckRevoked(revocations, identity.uri, facts.has_value() ? facts->serial : "");
+}
+
+// The identity of the token that a call shows. That it is of another name, of another secret or has
+// ended is told apart by nobody.
+absl::StatusOr<PeerIdentity> IdentityOfToken(absl::string_view authorization,
+                                             const RoleBindings& bindings) {
+  absl::string_view token = authorization;
+  if (!absl::ConsumePrefix(&token, "Bearer ")) {
+    return BadToken("the call's \"authorization\" does not begin with \"Bearer \"");
+  }
+  const absl::StatusOr<std::string> name = TokenName(token);
+  if (!name.ok()) return name.status();
+  PeerIdentity identity = ParseIdentity(absl::StrCat(kTokenIdentity, *name));
+  const auto bound = bindings.find(identity.uri);
+  const bool good = bound != bindings.end() &&
+                    (SameTokenHash(TokenHash(token), bound->second.token_hash) ||
+                     CXLPOOL_MUTANT("a-token-is-its-name")) &&
+                    RoleOf(bindings, identity.uri, Proof::kToken, absl::Now()).has_value();
+  if (!good) return BadToken("the token is none of this pool's, has ended, or was revoked");
+  return identity;
 }
 
 // What is not a user's certificate: a host's, if it is enrolled. A kind that may not make the call
@@ -168,25 +198,31 @@ absl::StatusOr<Caller> AuthorizeHost(const PeerIdentity& identity, absl::string_
 
 // Judges by certificate and method, before anything of the request is read. Which Regions a host
 // may touch is the planner's to say: CheckCaller and MaySee judge on the state that is planned on.
-absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view path,
-                                 const ViewHolder& views, const FixedAdmins& admins) {
-  const auto identity = IdentityOf(peer);
-  if (!identity.ok()) return identity.status();
+absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view authorization,
+                                 absl::string_view path, const ViewHolder& views,
+                                 const FixedAdmins& admins) {
   const auto access = views.GetAccessRules();
+  const bool by_token = !authorization.empty();
+  const auto identity =
+      by_token ? IdentityOfToken(authorization, access->bindings) : IdentityOf(peer);
+  if (!identity.ok()) return identity.status();
   if (!CXLPOOL_MUTANT("revoked-in-sessions-only") || absl::EndsWith(path, "/Session")) {
     absl::Status status = CheckBelieved(peer, *identity, access->revocations);
     if (!status.ok()) return status;
   }
   const bool has_rule = Rules().contains(path);
   Caller caller;
-  if (!peer.IsPeerAuthenticated()) {
+  if (!peer.IsPeerAuthenticated() && !by_token) {
     caller = Caller::Local(identity->uri);
   } else {
     const bool is_operator = identity->role == Role::kOperator;
+    const Proof proof = by_token      ? Proof::kToken
+                        : is_operator ? Proof::kOperatorCertificate
+                                      : Proof::kCertificate;
     std::optional<Granted> granted =
         admins.contains(identity->uri)
             ? std::optional(Granted{PoolRole::kAdmin})
-            : RoleOf(access->bindings, identity->uri, is_operator, absl::Now());
+            : RoleOf(access->bindings, identity->uri, proof, absl::Now());
     if (granted.has_value()) {
       if (has_rule && !MayCall(granted->role, path) && !CXLPOOL_MUTANT("rules-are-not-read")) {
         return RoleNotAllowed(*identity, granted->role, path);

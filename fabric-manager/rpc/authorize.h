@@ -4,6 +4,7 @@
 #define CXLPOOL_FABRIC_MANAGER_RPC_AUTHORIZE_H_
 
 #include <grpcpp/security/auth_context.h>
+#include <grpcpp/server_context.h>
 
 #include <string>
 
@@ -23,18 +24,24 @@ bool MayHostCall(absl::string_view path);
 // Identities that are admins whatever the pool's bindings say.
 using FixedAdmins = absl::flat_hash_set<std::string>;
 
-// Judges a call by what is known before any of its body is read: the peer's certificate, the role
-// that is bound to its identity, the rule of the method, and for hosts whether the certificate is
-// one that is enrolled. This is the only place where an identity is judged; a session's hello is
-// then held against Caller::host.
+// What a call's metadata hold for "authorization"; empty: nothing.
+absl::string_view AuthorizationOf(const grpc::ServerContextBase& context);
+
+// Judges a call by what is known before any of its body is read: the token in `authorization`
+// ("Bearer TOKEN") or, without one, the peer's certificate; the role that is bound to that
+// identity, the rule of the method, and for hosts whether the certificate is one that is enrolled.
+// This is the only place where an identity is judged; a session's hello is then held against
+// Caller::host.
 //
-// UNAUTHENTICATED/NO_IDENTITY: no certificate, or one that does not name exactly one identity.
+// UNAUTHENTICATED/NO_IDENTITY: no certificate, or one that does not name exactly one identity;
+// BAD_TOKEN: the token is none, or none of this pool's now, which is said of all in the same words.
 // PERMISSION_DENIED/CERTIFICATE_REVOKED: it, or the identity, is not believed any more; NO_ROLE: no
 // role is bound to it, or not any more; ROLE_NOT_ALLOWED names role, method and remedy;
 // NOT_ENROLLED: no host that is not retired has this identity. UNIMPLEMENTED/UNKNOWN_METHOD: only
 // to somebody who may call others.
-absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view path,
-                                 const ViewHolder& views, const FixedAdmins& admins);
+absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view authorization,
+                                 absl::string_view path, const ViewHolder& views,
+                                 const FixedAdmins& admins);
 
 }  // namespace cxlpool::fm
 

@@ -188,12 +188,16 @@ grpc::ServerGenericBidiReactor* Calls::CreateReactor(grpc::GenericCallbackServer
   return new RefusedCall(*context, reactor.status(), &hooks_.empty);
 }
 
+absl::StatusOr<Caller> Calls::Judge(const grpc::GenericCallbackServerContext& context) const {
+  return Authorize(*context.auth_context(), AuthorizationOf(context), context.method(), *views_,
+                   admins_);
+}
+
 // Everything that happens before a byte of the request is asked for.
 absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
     grpc::GenericCallbackServerContext* context) {
   const auto judged_by = views_->GetAccessRules();
-  absl::StatusOr<Caller> caller =
-      Authorize(*context->auth_context(), context->method(), *views_, admins_);
+  absl::StatusOr<Caller> caller = Judge(*context);
   if (CXLPOOL_MUTANT("judged-after-the-request") && !caller.ok()) caller = Caller();
   if (!caller.ok()) return caller.status();
   const auto method = methods_.find(context->method());
@@ -209,7 +213,7 @@ absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
   if (!place.ok()) return place.status();
   // A change since Authorize has not found this call among those under way.
   if (views_->GetAccessRules() != judged_by) {
-    const auto still = Authorize(*context->auth_context(), context->method(), *views_, admins_);
+    const auto still = Judge(*context);
     if (!still.ok()) return still.status();
     if (!GoesOn(*still, *caller)) {
       return Refuse(absl::StatusCode::kAborted, "RIGHTS_CHANGED",
@@ -224,7 +228,7 @@ absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
 void Calls::JudgeAgain() {
   if (CXLPOOL_MUTANT("lost-roles-stand")) return;
   admission_->Judge([this](const grpc::GenericCallbackServerContext& context, const Caller& was) {
-    const auto now = Authorize(*context.auth_context(), context.method(), *views_, admins_);
+    const auto now = Judge(context);
     return now.ok() && (GoesOn(*now, was) || CXLPOOL_MUTANT("demoted-watches-stand"));
   });
 }

@@ -231,6 +231,9 @@ class Calls final : public grpc::CallbackGenericService {
  private:
   friend class OneRequestCall;
 
+  // As whom the call may be made now.
+  absl::StatusOr<Caller> Judge(const grpc::GenericCallbackServerContext& context) const;
+
   // The method's reactor, or why there is none.
   absl::StatusOr<grpc::ServerGenericBidiReactor*> LetIn(
       grpc::GenericCallbackServerContext* context);

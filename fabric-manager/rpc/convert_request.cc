@@ -15,6 +15,7 @@
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
+#include "proto/support/token.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -530,20 +531,38 @@ absl::StatusOr<RoleBinding> FromProto(const v1::SetRoleBindingRequest& request,
     return Bad("BAD_ROLE", "field role is none that can be bound",
                "use VIEWER, TENANT, SCHEDULER, OPERATOR or ADMIN");
   }
+  const bool is_token = absl::StartsWith(*identity, kTokenIdentity);
+  if (is_token && !CheckResourceId(identity->substr(kTokenIdentity.size())).ok()) {
+    return Bad("BAD_IDENTITY", "field identity is not the identity of a token",
+               "write it as cxlpool://token/NAME, with a NAME of a-z, 0-9 and '-'");
+  }
+  if (!in.token_sha256().empty() && (!is_token || in.token_sha256().size() != kTokenHashBytes)) {
+    return Bad("BAD_TOKEN_HASH", "field token_sha256 is no hash, or the identity is no token's",
+               "make tokens with `cxlpool token create`");
+  }
   auto tenants = ReadTenants(in);
   if (!tenants.ok()) return tenants.status();
   if (absl::Status status = CheckReason(in.reason()); !status.ok()) return status;
   RoleBinding binding{.identity = *std::move(identity),
+                      .token_hash = in.token_sha256(),
                       .role = static_cast<PoolRole>(in.role() - 1),
                       .tenants = *std::move(tenants),
                       .reason = in.reason(),
                       .principal = caller.identity()};
+  if (!in.has_end_time() && is_token) {
+    return Bad("BAD_TIME", "field end_time is not set, and a token is never for good",
+               "name a time at most a year ahead");
+  }
   if (!in.has_end_time()) return binding;
   binding.end =
       absl::FromUnixSeconds(in.end_time().seconds()) + absl::Nanoseconds(in.end_time().nanos());
   if (binding.end <= absl::Now() || binding.end > absl::FromUnixMicros(kMaxRecordMicros)) {
     return Bad("BAD_TIME", "field end_time is no time to come",
                "name a later one, or none: the role is for good then");
+  }
+  if (is_token && binding.end > absl::Now() + kMaxTokenTerm) {
+    return Bad("BAD_TIME", "field end_time is more than a year ahead, and the identity a token's",
+               "make it for less, and another before it ends");
   }
   return binding;
 }

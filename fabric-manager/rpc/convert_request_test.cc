@@ -360,8 +360,8 @@ auto Said(const Revocation& revocation) {
 }
 
 auto Said(const RoleBinding& binding) {
-  const auto& [key, identity, role, tenants, end, reason, principal, time] = binding;
-  return std::tuple(identity, role, tenants, end, reason, principal);
+  const auto& [key, identity, token_hash, role, tenants, end, reason, principal, time] = binding;
+  return std::tuple(identity, token_hash, role, tenants, end, reason, principal);
 }
 
 using Names = std::vector<std::string>;
@@ -461,7 +461,8 @@ TEST(EveryFieldTest, OfSetBindingIsInTheBinding) {
   v1::SetRoleBindingRequest request;
   FillAll(request);
   v1::RoleBinding& binding = *request.mutable_role_binding();
-  binding.set_identity("cxlpool://operator/bob");
+  binding.set_identity("cxlpool://token/ci");
+  binding.set_token_sha256(std::string(32, 'h'));
   binding.set_role(v1::TENANT);
   binding.clear_tenants();
   binding.add_tenants("tenants/ml");
@@ -479,6 +480,8 @@ TEST(EveryFieldTest, OfSetBindingIsInTheBinding) {
     return ReasonOf(FromProto(request, kWho).status());
   };
   const int64_t now = absl::ToUnixSeconds(absl::Now());
+  EXPECT_EQ(refusal("spiffe://site/ci", v1::TENANT, now + 60), "BAD_TOKEN_HASH");
+  binding.clear_token_sha256();
   EXPECT_EQ(refusal("spiffe://site/ci", v1::SCHEDULER, now + 60), "");
   EXPECT_EQ(refusal("spiffe://site/ci", v1::VIEWER, now + 60), "BAD_TENANTS");
   binding.clear_tenants();

@@ -349,9 +349,9 @@ revoke_time {
 }
 )");
   const v1::RoleBinding binding = ToProto(FullRoleBinding());
-  EXPECT_THAT(FieldsNotSet(binding), IsEmpty()) << "set it in ToProto";
+  EXPECT_THAT(FieldsNotSet(binding), ElementsAre("token_sha256")) << "set it in ToProto";
   ExpectShows(binding, R"(
-identity: "spiffe://site/ci"
+identity: "cxlpool://token/ci"
 role: SCHEDULER
 end_time {
   seconds: 1700000000

@@ -16,6 +16,7 @@
 #include "cxlpool/v1/pool_service.pb.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpc/reflection/v1alpha/reflection.pb.h"
+#include "proto/support/token.h"
 #include "test/rigs/caller_fixture.h"
 
 namespace cxlpool::fm {
@@ -31,7 +32,8 @@ enum class Kind {
   kHost,        // Enrolled, in service.
   kStranger,    // A good certificate that is no host's.
   kManager,     // A manager's: it calls nobody.
-  kNoIdentity,  // A certificate that does not say who it is for.
+  kNoIdentity,  // A certificate that does not say who it is for, or none where none is needed.
+  kBadToken,    // A token that does not count.
   kNobody,      // No connection: no certificate of the pool.
 };
 
@@ -120,6 +122,8 @@ std::string Expected(Kind kind, const std::string& path) {
       return "ROLE_NOT_ALLOWED";
     case Kind::kNoIdentity:
       return "NO_IDENTITY";
+    case Kind::kBadToken:
+      return "BAD_TOKEN";
     case Kind::kNobody:
       return "MANAGER_UNREACHABLE";
   }
@@ -145,6 +149,8 @@ std::vector<std::string> AllPaths() {
 
 class RightsTest : public CallerFixture {
  protected:
+  const Pair other_authority_ = NewAuthority();
+
   struct Tried {
     std::string who;
     Kind kind;
@@ -177,7 +183,6 @@ class RightsTest : public CallerFixture {
 };
 
 TEST_F(RightsTest, EveryMethodByEveryKindOfCaller) {
-  const Pair other_authority = NewAuthority();
   const std::string alice = "cxlpool://operator/alice", host = "cxlpool://host/host-a";
   TryAll({
       {"an operator", Kind::kAdmin, operator_},
@@ -200,7 +205,7 @@ TEST_F(RightsTest, EveryMethodByEveryKindOfCaller) {
        Channel(Leaf(host, {.more_uris = {alice}}))},
       {"an operator twice", Kind::kNoIdentity, Channel(Leaf(alice, {.more_uris = {alice}}))},
       {"an operator of another authority", Kind::kNobody,
-       Channel(Leaf(alice, {.issuer = &other_authority}))},
+       Channel(Leaf(alice, {.issuer = &other_authority_}))},
       {"an operator whose time is over", Kind::kNobody, Channel(Leaf(alice, {.expired = true}))},
       {"nobody", Kind::kNobody, Channel({})},
       {"somebody without TLS", Kind::kNobody,
@@ -256,23 +261,104 @@ TEST_F(RightsTest, EveryMethodByEveryRole) {
   EXPECT_EQ(Ask(ChannelOf(user + "admin"), "AccessService/GetSelf", who), "NO_ROLE");
 }
 
+TEST_F(RightsTest, EveryMethodByEveryToken) {
+  ASSERT_EQ(Bind("cxlpool://operator/alice", v1::ADMIN), "");
+  const absl::Time later = absl::Now() + absl::Hours(1);
+  const auto create = [&](const std::string& name, v1::Role role, absl::Time end) {
+    const std::string token = NewToken(name);
+    v1::SetRoleBindingRequest bind = ToBind(absl::StrCat(kTokenIdentity, name), role, end);
+    bind.mutable_role_binding()->set_token_sha256(TokenHash(token));
+    if (role >= v1::TENANT) bind.mutable_role_binding()->add_tenants("tenants/default");
+    EXPECT_EQ(Ask(operator_, "AccessService/SetRoleBinding", bind), "") << name;
+    return token;
+  };
+  const std::string admin = create("admin", v1::ADMIN, later);
+  const std::string viewer = create("viewer", v1::VIEWER, later);
+  const std::string gone = create("gone", v1::ADMIN, later);
+  ASSERT_EQ(Unbind("cxlpool://token/gone"), "");
+  const std::string again = create("again", v1::ADMIN, later);
+  ASSERT_EQ(Unbind("cxlpool://token/again"), "");
+  create("again", v1::VIEWER, later);
+  const std::string lower = create("lower", v1::ADMIN, later);
+  ASSERT_EQ(Bind("cxlpool://token/lower", v1::VIEWER, later), "") << "it keeps its text";
+  const auto ended = ChannelWith(create("ended", v1::ADMIN, absl::Now() + absl::Seconds(2)));
+  ASSERT_TRUE(Within(absl::Seconds(20), [&] {
+    return Ask(ended, "AccessService/GetSelf", v1::GetSelfRequest()) == "BAD_TOKEN";
+  })) << "it ends by itself";
+  const Pair alice = Leaf("cxlpool://operator/alice");
+  TryAll({
+      {"a token of an admin", Kind::kAdmin, ChannelWith(admin)},
+      {"of an operator", Kind::kOperator, ChannelWith(create("op", v1::OPERATOR, later))},
+      {"of a viewer", Kind::kViewer, ChannelWith(viewer)},
+      {"of a tenant", Kind::kTenant, ChannelWith(create("tenant", v1::TENANT, later))},
+      {"of a scheduler", Kind::kTenant, ChannelWith(create("batch", v1::SCHEDULER, later))},
+      {"one whose role was changed", Kind::kViewer, ChannelWith(lower)},
+      {"one that was revoked", Kind::kBadToken, ChannelWith(gone)},
+      {"one of a name that another has now", Kind::kBadToken, ChannelWith(again)},
+      {"one that has ended", Kind::kBadToken, ended},
+      {"one that nobody made", Kind::kBadToken, ChannelWith(NewToken("viewer"))},
+      {"one of a name that there is not", Kind::kBadToken, ChannelWith(NewToken("nobody"))},
+      {"a name alone", Kind::kBadToken, ChannelWith("cxlpool.viewer.")},
+      {"no token and no certificate", Kind::kNoIdentity, ChannelWith("")},
+      {"an admin's certificate where tokens are taken", Kind::kAdmin, ChannelWith("", alice)},
+      {"an admin's certificate and a token", Kind::kViewer, ChannelWith(viewer, alice)},
+      {"a token with an admin's certificate elsewhere", Kind::kViewer,
+       Channel(address_, alice, viewer)},
+      {"an admin's certificate and a bad token", Kind::kBadToken, ChannelWith(gone, alice)},
+      {"a host's certificate and a token", Kind::kViewer,
+       ChannelWith(viewer, Leaf("cxlpool://host/host-a"))},
+      {"a certificate of a token's name", Kind::kStranger, ChannelOf("cxlpool://token/admin")},
+      {"another authority's certificate", Kind::kNobody,
+       ChannelWith("", Leaf("cxlpool://operator/alice", {.issuer = &other_authority_}))},
+  });
+}
+
+TEST_F(RightsTest, TokensAreMadeWithATextAndAnEnd) {
+  ASSERT_EQ(Bind("cxlpool://operator/alice", v1::ADMIN), "");
+  const absl::Time later = absl::Now() + absl::Hours(1);
+  const auto make = [&](const std::string& identity, const std::string& hash, absl::Time end) {
+    v1::SetRoleBindingRequest bind = ToBind(identity, v1::VIEWER, end);
+    bind.mutable_role_binding()->set_token_sha256(hash);
+    return Ask(operator_, "AccessService/SetRoleBinding", bind);
+  };
+  const std::string hash = TokenHash("a"), other = TokenHash("b");
+  EXPECT_EQ(make("cxlpool://token/ci", "", later), "UNKNOWN_TOKEN");
+  EXPECT_EQ(make("cxlpool://token/ci", hash.substr(1), later), "BAD_TOKEN_HASH");
+  EXPECT_EQ(make("cxlpool://operator/ci", hash, later), "BAD_TOKEN_HASH");
+  EXPECT_EQ(make("cxlpool://token/C I", hash, later), "BAD_IDENTITY");
+  EXPECT_EQ(make("cxlpool://token/ci", hash, absl::InfiniteFuture()), "BAD_TIME");
+  EXPECT_EQ(make("cxlpool://token/ci", hash, later + absl::Hours(24 * 367)), "BAD_TIME");
+  EXPECT_EQ(make("cxlpool://token/ci", hash, later), "");
+  EXPECT_EQ(make("cxlpool://token/ci", hash, later), "");  // Sent again.
+  EXPECT_EQ(make("cxlpool://token/ci", other, later), "TOKEN_EXISTS");
+}
+
 // A watch that stands when its caller's role goes, or ends, does not stand on.
 TEST_F(RightsTest, WhatNobodyMayDoAnyMoreEndsAtOnce) {
   ASSERT_EQ(Bind("cxlpool://operator/alice", v1::ADMIN), "");
-  const auto watch = [&](const std::string& name) {
-    auto call =
-        std::make_unique<RawCall>(ChannelOf("cxlpool://operator/" + name),
-                                  "/cxlpool.v1.PoolService/WatchRegions", std::chrono::seconds(60));
+  const auto watch_by = [&](const std::shared_ptr<grpc::Channel>& channel) {
+    auto call = std::make_unique<RawCall>(channel, "/cxlpool.v1.PoolService/WatchRegions",
+                                          std::chrono::seconds(60));
     call->Send("", true);
     call->Skip();
     return call;
   };
+  const auto watch = [&](const std::string& name) {
+    return watch_by(ChannelOf("cxlpool://operator/" + name));
+  };
+  const std::string token = NewToken("ci");
+  v1::SetRoleBindingRequest make =
+      ToBind("cxlpool://token/ci", v1::VIEWER, absl::Now() + absl::Hours(1));
+  make.mutable_role_binding()->set_token_sha256(TokenHash(token));
+  ASSERT_EQ(Ask(operator_, "AccessService/SetRoleBinding", make), "");
+  const auto by_token = watch_by(ChannelWith(token));
   ASSERT_EQ(Bind("cxlpool://operator/gone", v1::VIEWER), "");
   ASSERT_EQ(Bind("cxlpool://operator/ends", v1::VIEWER, absl::Now() + absl::Seconds(3)), "");
   const auto gone = watch("gone"), ends = watch("ends");
   const absl::Time began = absl::Now();
   ASSERT_EQ(Unbind("cxlpool://operator/gone"), "");
-  for (RawCall* call : {gone.get(), ends.get()}) {
+  ASSERT_EQ(Unbind("cxlpool://token/ci"), "");
+  for (RawCall* call : {gone.get(), by_token.get(), ends.get()}) {
     v1::WatchRegionsResponse response;
     while (call->Read(&response)) {
     }

@@ -145,7 +145,8 @@ class Server final : public RpcServer {
                       "set [tls] ca, cert and key (`cxlpool pki issue manager fm` makes them), or "
                       "mark a loopback address insecure");
       }
-      credentials = ServerTls(options.tls);
+      credentials = ServerTls(
+          options.tls, listen.tokens ? ClientCertificate::kOptional : ClientCertificate::kRequired);
     }
     acceptors_.push_back(builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials));

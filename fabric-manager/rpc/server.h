@@ -23,6 +23,7 @@ namespace cxlpool::fm {
 struct ListenAddress {
   std::string address;    // "127.0.0.1:7600", "[::]:7600", "unix:/run/cxlpool/fm.sock".
   bool insecure = false;  // Only for a Unix socket or a loopback address.
+  bool tokens = false;    // Who has no certificate may connect, and show a token.
 };
 
 struct ServerOptions {

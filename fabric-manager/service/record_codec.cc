@@ -7,10 +7,12 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cxlpool/store/v1/record.pb.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
+#include "proto/support/token.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -318,6 +320,9 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
                           .reason = in.reason(),
                           .principal = in.principal()};
       if (Problem p = DecodeEnum("role", in.role(), PoolRole::kScheduler, binding.role)) return p;
+      binding.token_hash = in.token_sha256();
+      const bool is_token = absl::StartsWith(in.identity(), kTokenIdentity);
+      if (binding.token_hash.size() != (is_token ? kTokenHashBytes : 0)) return "a bad token hash";
       binding.tenants.assign(in.tenants().begin(), in.tenants().end());
       if (IsForTenants(binding.role) == binding.tenants.empty()) return "a role for no tenant";
       if (Problem p = DecodeTime("time", in.time_unix_us(), binding.time)) return p;

@@ -251,6 +251,7 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
   } else if (const auto* binding = std::get_if<RoleBinding>(&item)) {
     pb::RoleBindingRecord& out = *record.mutable_role_binding();
     out.set_identity(Text(binding->identity));
+    out.set_token_sha256(binding->token_hash);
     out.set_role(static_cast<uint32_t>(binding->role));
     for (const std::string& tenant : binding->tenants) out.add_tenants(Text(tenant));
     out.set_reason(Text(binding->reason));

@@ -13,7 +13,7 @@
 
 namespace cxlpool {
 
-enum class Role { kOperator, kHost, kManager, kOther };
+enum class Role { kOperator, kHost, kManager, kToken, kOther };
 
 struct PeerIdentity {
   std::string uri;  // The certificate's URI SAN, for example "cxlpool://host/host-a".
@@ -21,8 +21,9 @@ struct PeerIdentity {
   std::string name;  // "host-a"; empty for kOther.
 };
 
-// Reads "cxlpool://operator/alice", "cxlpool://host/host-a", "cxlpool://manager/fm". Any other URI
-// is kOther: an identity that an operator may enrol for a host.
+// Reads "cxlpool://operator/alice", "cxlpool://host/host-a", "cxlpool://manager/fm",
+// "cxlpool://token/nightly" (no certificate's). Any other URI is kOther: an identity that an
+// operator may enrol for a host.
 PeerIdentity ParseIdentity(absl::string_view uri);
 
 // The identity of a call's peer. A peer without TLS is "cxlpool://operator/local": everybody who

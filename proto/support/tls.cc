@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -20,6 +21,7 @@
 #include "proto/support/openssl.h"
 #include "proto/support/peer_identity.h"
 #include "proto/support/refusal.h"
+#include "proto/support/token.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool {
@@ -36,15 +38,17 @@ using openssl::NoPassword;
 constexpr size_t kMaxFileBytes = 1 << 20;
 
 // A file of at most 1 MiB; what is longer is cut, and then does not parse. O_NONBLOCK: a FIFO in
-// its place must not hold the program. A key that others can read is refused.
-absl::StatusOr<std::string> ReadFile(const std::string& path, absl::string_view what, bool secret) {
+// its place must not hold the program. A secret that others can read is refused: `revoke` says how
+// to end one; null: it is none.
+absl::StatusOr<std::string> ReadFile(const std::string& path, absl::string_view what,
+                                     const char* revoke) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) {
     const bool missing = errno == ENOENT || errno == ENOTDIR;
     return Refuse(missing ? absl::StatusCode::kNotFound : absl::StatusCode::kFailedPrecondition,
                   "TLS_FILE",
                   absl::StrCat("cannot read ", what, " ", path, ": ", std::strerror(errno)),
-                  missing ? "make it with `cxlpool pki issue ROLE NAME`, or name the right file"
+                  missing ? "make it (`cxlpool pki issue ROLE NAME`), or name the right file"
                           : "let this program's user read it");
   }
   struct stat found;
@@ -52,12 +56,12 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, absl::string_view 
     return Refuse(absl::StatusCode::kInvalidArgument, "TLS_FILE",
                   absl::StrCat(what, " ", path, " is not a regular file"), "name the right file");
   }
-  if (secret && (found.st_mode & 077) != 0) {
+  if (revoke != nullptr && (found.st_mode & 077) != 0) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "TLS_KEY_EXPOSED",
                   absl::StrCat(what, " ", path, " can be read by others than its owner"),
                   absl::StrCat("chmod 0600 ", path,
-                               "; if others had access, issue a new one and revoke "
-                               "the old (`cxlpool certificate revoke CERTIFICATE --reason WHY`)"));
+                               "; if others had access, issue a new one and revoke the old (`",
+                               revoke, "`)"));
   }
   std::string text(kMaxFileBytes, '\0');
   size_t size = 0;
@@ -206,21 +210,45 @@ absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse
                             issue);
 }
 
+namespace {
+
+absl::StatusOr<TlsMaterial> LoadAuthorityOnly(const std::string& file) {
+  absl::StatusOr<std::string> text = ReadFile(file, "the CA certificate", nullptr);
+  if (!text.ok()) return text.status();
+  const absl::StatusOr<std::vector<CertificateFacts>> all = ReadCertificates(*text);
+  if (!all.ok() || all->empty()) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "TLS_NOT_PEM",
+                  absl::StrCat(file, " holds no unencrypted PEM certificate"),
+                  "name the right file");
+  }
+  TlsMaterial material;
+  material.ca = *std::move(text);
+  material.ca_file = file;
+  material.authority = all->front();
+  return material;
+}
+
+}  // namespace
+
 // The files are read once, so that what was checked is what is used.
 absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse& use) {
   const ForgetErrors forget;
+  if (files.cert.empty() && files.key.empty() && use.side == CertificateUse::Side::kAny) {
+    return LoadAuthorityOnly(files.ca);
+  }
   TlsMaterial material;
   material.cert_file = files.cert;
   const struct {
     const std::string& path;
     const char* what;
-    bool secret;
+    const char* revoke;
     std::string& text;
-  } wanted[] = {{files.ca, "the CA certificate", false, material.ca},
-                {files.cert, "the certificate", false, material.cert},
-                {files.key, "the private key", true, material.key}};
-  for (const auto& [path, what, secret, text] : wanted) {
-    absl::StatusOr<std::string> read = ReadFile(path, what, secret);
+  } wanted[] = {{files.ca, "the CA certificate", nullptr, material.ca},
+                {files.cert, "the certificate", nullptr, material.cert},
+                {files.key, "the private key",
+                 "cxlpool certificate revoke CERTIFICATE --reason WHY", material.key}};
+  for (const auto& [path, what, revoke, text] : wanted) {
+    absl::StatusOr<std::string> read = ReadFile(path, what, revoke);
     if (!read.ok()) return read.status();
     text = *std::move(read);
   }
@@ -258,6 +286,16 @@ absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse&
   return material;
 }
 
+absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadFile(path, "the token", "cxlpool token revoke NAME");
+  if (!text.ok()) return text.status();
+  std::string token(absl::StripAsciiWhitespace(*text));
+  if (absl::StatusOr<std::string> name = TokenName(token); name.ok()) return token;
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_TOKEN",
+                absl::StrCat(path, " holds no token"),
+                "put into it what `cxlpool token create` printed");
+}
+
 absl::Status CheckTimes(const TlsMaterial& material, absl::Time now) {
   absl::Status status = CheckTime(material.authority, material.ca_file, now,
                                   "make a new authority and issue every certificate again "
@@ -285,6 +323,7 @@ absl::Status TlsErrorAt(const absl::Status& status, const TlsFiles& files,
 
 std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time now) {
   std::vector<std::string> warnings;
+  if (material.cert.empty()) return warnings;  // It has none of its own.
   const struct {
     const CertificateFacts& facts;
     std::string what, remedy;
@@ -371,10 +410,12 @@ CertificateFetcher* KeepFetcher(std::shared_ptr<TlsSource> source) {
 // gRPC's C++ credentials hold their files for good; its core's can be asked to fetch newer ones.
 class ReloadableServerCredentials final : public grpc::ServerCredentials {
  public:
-  explicit ReloadableServerCredentials(std::shared_ptr<TlsSource> source)
+  ReloadableServerCredentials(std::shared_ptr<TlsSource> source, ClientCertificate client)
       : core_(grpc_ssl_server_credentials_create_with_options(
             grpc_ssl_server_credentials_create_options_using_config_fetcher(
-                GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY,
+                client == ClientCertificate::kOptional
+                    ? GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY
+                    : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY,
                 &CertificateFetcher::Fetch, KeepFetcher(std::move(source))))) {}
   ~ReloadableServerCredentials() override { grpc_server_credentials_release(core_); }
 
@@ -391,8 +432,9 @@ class ReloadableServerCredentials final : public grpc::ServerCredentials {
 
 }  // namespace
 
-std::shared_ptr<grpc::ServerCredentials> ServerTls(std::shared_ptr<TlsSource> source) {
-  return std::make_shared<ReloadableServerCredentials>(std::move(source));
+std::shared_ptr<grpc::ServerCredentials> ServerTls(std::shared_ptr<TlsSource> source,
+                                                   ClientCertificate client) {
+  return std::make_shared<ReloadableServerCredentials>(std::move(source), client);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerTls(const TlsFiles& files) {

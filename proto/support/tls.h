@@ -53,12 +53,17 @@ struct TlsMaterial {
   CertificateFacts authority;  // Of `ca`: the one that the leaf leads to.
 };
 
-// Reads and judges the files, now. The error names the file, what is wrong and the remedy:
+// Reads and judges the files, now. Without `cert` and `key` (of kAny only) the material is that of
+// somebody who shows no certificate. The error names the file, what is wrong and the remedy:
 // TLS_FILE (missing, unreadable), TLS_KEY_EXPOSED (readable by others), TLS_NOT_PEM,
 // TLS_KEY_MISMATCH, TLS_EXPIRED, TLS_NOT_YET_VALID, TLS_WRONG_CA, and for `use`: NO_IDENTITY,
 // TLS_WRONG_ROLE (another role's, or another host's), TLS_WRONG_NAME (not the name that clients
 // look for), TLS_WRONG_USAGE (extended key usage).
 absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse& use = {});
+
+// The token in a file that its owner alone can read, without what is white around it. TLS_FILE,
+// TLS_KEY_EXPOSED; BAD_TOKEN: there is none in it.
+absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
 // An error of LoadTls behind where the configuration names the file that it is about: `where` has
 // the places of "tls.ca", "tls.cert" and "tls.key" ("fm.toml:9: tls.cert").
@@ -102,9 +107,12 @@ class TlsSource {
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 1;
 };
 
-// Requires and verifies a client certificate. Each handshake uses what `source` has then. For one
-// listening address.
-std::shared_ptr<grpc::ServerCredentials> ServerTls(std::shared_ptr<TlsSource> source);
+// Verifies client certificates, and lets nobody in without one unless kOptional: then who has none
+// is somebody without an identity (peer_identity.h). Each handshake uses what `source` has then.
+// For one listening address.
+enum class ClientCertificate { kRequired, kOptional };
+std::shared_ptr<grpc::ServerCredentials> ServerTls(
+    std::shared_ptr<TlsSource> source, ClientCertificate client = ClientCertificate::kRequired);
 // The same, of files that are not read again.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerTls(const TlsFiles& files);
 

@@ -78,17 +78,19 @@ UniqueFd Dial(const Address& address, absl::Time deadline) {
   return UniqueFd();
 }
 
-// Our certificate, as gRPC would show it. Its checks are made afterwards, with words.
+// Our certificate, if we have one, as gRPC would show it. Its checks are made afterwards, with
+// words.
 bool Prepare(SSL_CTX* context, const TlsMaterial& material) {
   SSL_CTX_set_verify(context, SSL_VERIFY_NONE, nullptr);
+  const unsigned char alpn[] = {2, 'h', '2'};
+  const bool ready = SSL_CTX_set_alpn_protos(context, alpn, sizeof(alpn)) == 0;
+  if (material.cert.empty()) return ready;
   const Bio certificates = BioOf(material.cert);
   const Certificate leaf(PEM_read_bio_X509(certificates.get(), nullptr, nullptr, nullptr));
   const Key key(PEM_read_bio_PrivateKey(BioOf(material.key).get(), nullptr, nullptr, nullptr));
   if (leaf == nullptr || key == nullptr) return false;
-  const unsigned char alpn[] = {2, 'h', '2'};
-  return SSL_CTX_use_certificate(context, leaf.get()) == 1 &&
-         SSL_CTX_use_PrivateKey(context, key.get()) == 1 &&
-         SSL_CTX_set_alpn_protos(context, alpn, sizeof(alpn)) == 0;
+  return ready && SSL_CTX_use_certificate(context, leaf.get()) == 1 &&
+         SSL_CTX_use_PrivateKey(context, key.get()) == 1;
 }
 
 // Repeats `step`, which is one of OpenSSL's on a non-blocking socket, until it is through. What
@@ -210,7 +212,15 @@ absl::Status DiagnoseManager(const std::string& address, const std::string& serv
     const absl::Time wait = std::min(deadline, absl::Now() + kAlertWait);
     const int read =
         Through(ssl.get(), fd.get(), wait, [&] { return SSL_read(ssl.get(), &byte, 1); });
-    if (read == SSL_ERROR_SSL) found = JudgeAlert(material);
+    if (material.cert.empty() && read != SSL_ERROR_NONE && read != SSL_ERROR_WANT_READ) {
+      // gRPC hangs up on whom it wanted a certificate of, and says nothing.
+      found = Refuse(absl::StatusCode::kUnauthenticated, "CERTIFICATE_REFUSED",
+                     absl::StrCat("the manager takes nobody without a certificate at ", address),
+                     "use a certificate (`cxlpool pki issue operator NAME`), or an address of the "
+                     "manager that takes tokens (listen.tokens in fm.toml)");
+    } else if (read == SSL_ERROR_SSL) {
+      found = JudgeAlert(material);
+    }
   }
   ERR_clear_error();
   return found;

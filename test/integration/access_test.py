@@ -4,7 +4,7 @@ import subprocess
 import time
 
 from testbed.emulated import EmulatedPool
-from testbed.pool import CliError
+from testbed.pool import CliError, free_port
 from testbed.process import wait_until
 from testbed.testing import BUILD, PoolTest, main
 
@@ -14,7 +14,10 @@ WHY = ('--reason', 'of a test')
 class AccessTest(PoolTest):
     @classmethod
     def make_pool(cls, directory):
-        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2, 3, 4]]})
+        cls.token_port = free_port()
+        pool = EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2, 3, 4]]})
+        pool.manager_toml = f'[[listen]]\naddress = "127.0.0.1:{cls.token_port}"\ntokens = true'
+        return pool
 
     @classmethod
     def setUpClass(cls):
@@ -108,6 +111,39 @@ class AccessTest(PoolTest):
         self.assertIn('NO_ROLE', err)
         self.assertIn('it ended at ', err)
         self.assertLess(time.monotonic() - began, 30)
+
+    def test_a_program_without_a_certificate_shows_a_token(self):
+        file = self.directory / 'ci.token'
+        file.write_text(self.pool.run_cli('token', 'create', 'ci', '--role', 'viewer', '--ttl', '1h', *WHY))
+        file.chmod(0o600)
+        token = file.read_text().strip()
+        self.assertRegex(token, r'^cxlpool\.ci\.[A-Za-z0-9_-]{43}$')
+        self.assertNotIn(token, self.pool.run_cli('-o', 'json', 'token', 'list'))
+
+        def by_token(*words, port=self.token_port, **more):
+            command = [str(BUILD / 'bin/cxlpool'), '--manager', f'127.0.0.1:{port}', '--ca', f'{self.pool.pki}/ca.pem', *words]
+            return subprocess.run(command, capture_output=True, text=True, timeout=60,
+                                  env={'CXLPOOL_TOKEN_FILE': str(file), 'PATH': '/usr/bin:/bin', **more})
+
+        self.assertEqual(by_token('access', 'whoami').stdout, 'cxlpool://token/ci viewer\n')
+        self.assertIn('has the role VIEWER and may not call', by_token('region', 'allocate', 'kv', '--size', '256MiB').stderr)
+        elsewhere = by_token('capacity', '--timeout', '3s', port=self.pool.port)
+        self.assertIn('CERTIFICATE_REFUSED', elsewhere.stderr)
+        file.chmod(0o644)
+        self.assertIn('cxlpool token revoke NAME', by_token('capacity').stderr)
+        file.chmod(0o600)
+        # A certificate on the command line is who the caller means to be; a token file there, too.
+        both = subprocess.run(self.pool.cli_command('--token-file', file, 'access', 'whoami'), capture_output=True, text=True)
+        self.assertEqual(both.stdout, 'cxlpool://token/ci viewer\n')
+        watch = subprocess.Popen(self.pool.cli_command('--token-file', file, 'region', 'watch'), stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE, text=True)
+        self.addCleanup(watch.kill)
+        self.pool.restart_manager()
+        self.assertEqual(by_token('access', 'whoami').stdout, 'cxlpool://token/ci viewer\n')
+        self.assertEqual(self.pool.run_cli('token', 'revoke', 'ci'), 'cxlpool://token/ci has no role now\n')
+        self.assertIn('BAD_TOKEN', watch.communicate(timeout=60)[1])
+        self.assertIn('BAD_TOKEN', by_token('capacity').stderr)
+        self.assertNotIn(token.split('.')[2], self.pool.manager.log.read_text())
 
     def test_roles_outlive_the_manager(self):
         self.pool.cli('access', 'grant', 'vic', '--role', 'viewer', '--for', '1h', *WHY)

@@ -118,7 +118,7 @@ class ConfigChangeTest(PoolTest):
         link = {'latency_ns': 10, 'bandwidth_mib': 32000}
         cls.fm_toml = pool.directory / 'fm.toml'
         cls.fm = {
-            'listen': [{'address': f'127.0.0.1:{pool.port}'}, {'address': f'unix:{cls.socket}', 'insecure': True}],
+            'listen': [{'address': f'127.0.0.1:{pool.port}', 'tokens': True}, {'address': f'unix:{cls.socket}', 'insecure': True}],
             'tls': {'ca': f'{pool.pki}/ca.pem', 'cert': f'{pool.pki}/manager-fm.pem', 'key': f'{pool.pki}/manager-fm.key',
                     'server_name': 'fm.cxlpool'},
             'store': {'kind': 'sqlite', 'path': f'{pool.directory}/store/pool.db'},
@@ -287,7 +287,7 @@ class ConfigChangeTest(PoolTest):
         pool, directory = self.pool, self.pool.directory
         self.assert_all_keys(self.fm, 'cxlpool-fm')
         others = {
-            'listen.address': lambda v: ['127.0.0.1', 'unix:fm.sock'],
+            'listen.address': lambda v: ['127.0.0.1', 'unix:fm.sock'], 'listen.tokens': lambda v: [False],
             'tls.ca': lambda v: [f'{pool.pki}/host-host-a.pem'], 'tls.cert': lambda v: [f'{pool.pki}/operator-other.pem'],
             'tls.key': lambda v: [f'{pool.pki}/operator-other.key'],
             'access.admins': lambda v: [['cxlpool://operator/other'], ['cxlpool://host/host-a'], []],

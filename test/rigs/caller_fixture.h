@@ -43,12 +43,13 @@ class CallerFixture : public testing::Test {
     auto tls = TlsSource::Load(files, CertificateUse::Manager());
     ASSERT_TRUE(tls.ok()) << tls.status();
     ServerOptions options;
-    options.listen = {{"127.0.0.1:0", false}};
+    options.listen = {{"127.0.0.1:0", false}, {"127.0.0.1:0", false, /*tokens=*/true}};
     options.tls = *tls;
     options.admins = {"cxlpool://operator/breakglass"};
     rig_.Serve(options);
     rig_.server->SetServing(true);
     address_ = absl::StrCat("127.0.0.1:", rig_.server->ports()[0]);
+    token_address_ = absl::StrCat("127.0.0.1:", rig_.server->ports()[1]);
     operator_ = Channel(Leaf("cxlpool://operator/alice"));
     for (const auto& [host, identity] : std::map<std::string, std::string>{
              {"host-a", ""}, {"host-b", ""}, {"host-r", ""}, {"host-s", "spiffe://site/host-s"}}) {
@@ -95,6 +96,15 @@ class CallerFixture : public testing::Test {
 
   // A connection of its own, with this certificate; one without any.
   std::shared_ptr<grpc::Channel> Channel(const Pair& pair) const {
+    return Channel(address_, pair, "");
+  }
+  // The same to where tokens are taken, with this one; empty: without.
+  std::shared_ptr<grpc::Channel> ChannelWith(const std::string& token,
+                                             const Pair& pair = {}) const {
+    return Channel(token_address_, pair, token);
+  }
+  std::shared_ptr<grpc::Channel> Channel(const std::string& address, const Pair& pair,
+                                         const std::string& token) const {
     grpc::SslCredentialsOptions options;
     options.pem_root_certs = authority_.cert;
     options.pem_private_key = pair.key;
@@ -102,7 +112,12 @@ class CallerFixture : public testing::Test {
     grpc::ChannelArguments arguments;
     arguments.SetSslTargetNameOverride("fm.cxlpool");
     arguments.SetInt("cxlpool.test", ++channels_);  // Shared with no other channel.
-    return grpc::CreateCustomChannel(address_, grpc::SslCredentials(options), arguments);
+    auto credentials = grpc::SslCredentials(options);
+    if (!token.empty()) {
+      credentials =
+          grpc::CompositeChannelCredentials(credentials, grpc::AccessTokenCredentials(token));
+    }
+    return grpc::CreateCustomChannel(address, credentials, arguments);
   }
   std::shared_ptr<grpc::Channel> ChannelOf(const std::string& uri) const {
     return Channel(Leaf(uri));
@@ -191,6 +206,7 @@ class CallerFixture : public testing::Test {
   ServerRig<MemoryStore> rig_;
   Pair authority_;
   std::string address_;
+  std::string token_address_;  // Where a certificate is not needed.
   std::shared_ptr<grpc::Channel> operator_;
   mutable int channels_ = 0;
 };

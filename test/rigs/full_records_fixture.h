@@ -147,9 +147,11 @@ inline Revocation FullRevocation() {
 
 inline RoleBinding FullRoleBinding() {
   RoleBinding binding;
-  [[maybe_unused]] auto& [key, identity, role, tenants, end, reason, principal, time] = binding;
+  [[maybe_unused]] auto& [key, identity, token_hash, role, tenants, end, reason, principal, time] =
+      binding;
   key = 9;
-  identity = "spiffe://site/ci";
+  identity = "cxlpool://token/ci";
+  token_hash = std::string(32, 'h');
   role = PoolRole::kScheduler;
   tenants = {"db", "ml"};
   end = absl::FromUnixMicros(1'700'000'000'000'001);

@@ -76,6 +76,9 @@ void AddGlobals(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
   auto* cert =
       app.add_option("--cert", flags.connection.cert, "Own certificate, PEM")->type_name("FILE");
   auto* key = app.add_option("--key", flags.connection.key, "Its key, PEM")->type_name("FILE");
+  app.add_option("--token-file", flags.connection.token_file,
+                 "A token to show in place of a certificate (else CXLPOOL_TOKEN_FILE)")
+      ->type_name("FILE");
   app.add_option("--server-name", flags.connection.server_name,
                  "What the manager's certificate must show (default fm.cxlpool)")
       ->type_name("DNS-NAME");

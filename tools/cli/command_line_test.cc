@@ -64,6 +64,20 @@ TEST(CommandLineTest, AGrantBecomesItsRequest) {
   EXPECT_EQ(ReasonFor({"access", "grant", "alice", "--role", "admin"}), "USAGE");
 }
 
+TEST(CommandLineTest, ATokenIsABindingOfItsName) {
+  const auto create = Pool<CreateToken>({"token", "create", "ci", "--role", "tenant", "--tenant",
+                                         "ml", "--ttl", "8h", "--reason", "tests"});
+  EXPECT_EQ(create.name, "ci");
+  EXPECT_EQ(create.request.role_binding().identity(), "cxlpool://token/ci");
+  EXPECT_EQ(create.request.role_binding().tenants(0), "tenants/ml");
+  EXPECT_EQ(create.term.seconds(), 8 * 3600);
+  EXPECT_EQ(Pool<RevokeAccess>({"token", "revoke", "ci"}).request.identity(), "cxlpool://token/ci");
+  EXPECT_EQ(
+      ReasonFor({"token", "create", "C I", "--role", "viewer", "--ttl", "1h", "--reason", "x"}),
+      "BAD_NAME");
+  EXPECT_EQ(ReasonFor({"token", "create", "ci", "--role", "viewer", "--reason", "x"}), "USAGE");
+}
+
 TEST(CommandLineTest, AllocateBecomesItsRequest) {
   const auto command = Pool<AllocateRegion>({"region",    "allocate",     "kv",
                                              "--size",    "1.5GiB",       "--host",

@@ -146,7 +146,7 @@ class Walk {
 
   bool IsConnection(const CLI::Option& option) const {
     for (const char* name : {"--context", "--manager", "--config", "--ca", "--cert", "--key",
-                             "--server-name", "--insecure"}) {
+                             "--token-file", "--server-name", "--insecure"}) {
       if (option.check_name(name)) return app_.get_option_no_throw(name) == &option;
     }
     return false;

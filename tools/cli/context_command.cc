@@ -15,12 +15,12 @@ namespace {
 
 std::string ContextJson(const std::string& name, const ConnectionSettings& settings, bool current) {
   const auto flag = [](bool value) { return value ? "true" : "false"; };
-  return absl::StrCat("{\"name\": ", Quoted(name), ", \"current\": ", flag(current),
-                      ", \"manager\": ", Quoted(settings.manager),
-                      ", \"insecure\": ", flag(settings.insecure),
-                      ", \"ca\": ", Quoted(settings.ca), ", \"cert\": ", Quoted(settings.cert),
-                      ", \"key\": ", Quoted(settings.key),
-                      ", \"server_name\": ", Quoted(settings.server_name), "}");
+  return absl::StrCat(
+      "{\"name\": ", Quoted(name), ", \"current\": ", flag(current),
+      ", \"manager\": ", Quoted(settings.manager), ", \"insecure\": ", flag(settings.insecure),
+      ", \"ca\": ", Quoted(settings.ca), ", \"cert\": ", Quoted(settings.cert),
+      ", \"key\": ", Quoted(settings.key), ", \"token_file\": ", Quoted(settings.token_file),
+      ", \"server_name\": ", Quoted(settings.server_name), "}");
 }
 
 // JSON: {"file": PATH, "contexts": [{"name", "current", "manager", ...}]}.

@@ -40,11 +40,13 @@ std::chrono::system_clock::time_point Deadline(absl::Duration limit) {
 
 class GrpcStub : public ManagerStub {
  public:
-  // `tls`: what is shown to the manager; nothing without TLS.
+  // `tls`: what is shown to the manager; nothing without TLS. `token`: empty, or what is shown
+  // besides.
   GrpcStub(std::shared_ptr<grpc::Channel> channel, std::string peer, std::optional<TlsMaterial> tls,
-           std::string server_name)
+           std::string server_name, std::string token)
       : tls_(std::move(tls)),
         server_name_(std::move(server_name)),
+        authorization_(token.empty() ? "" : absl::StrCat("Bearer ", token)),
         channel_(channel),
         pool_(v1::PoolService::NewStub(channel)),
         inventory_(v1::InventoryService::NewStub(channel)),
@@ -62,6 +64,7 @@ class GrpcStub : public ManagerStub {
   absl::Status WatchRegions(const v1::WatchRegionsRequest& request, absl::Duration limit,
                             OnOpen on_open, OnEvent on_event) override {
     grpc::ClientContext context;
+    Authorize(context);
     context.set_deadline(Deadline(limit));
     if (absl::Status status = Dial(limit); !status.ok()) return status;
     if (channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) on_open();
@@ -79,6 +82,7 @@ class GrpcStub : public ManagerStub {
   absl::Status Backup(const v1::BackupRequest& request, absl::Duration connect,
                       absl::Duration limit, OnPiece on_piece) override {
     grpc::ClientContext context;
+    Authorize(context);
     if (absl::Status status = Dial(connect); !status.ok()) return status;
     context.set_deadline(Deadline(limit));
     const auto reader = inventory_->Backup(&context, request);
@@ -94,6 +98,10 @@ class GrpcStub : public ManagerStub {
   }
 
  private:
+  void Authorize(grpc::ClientContext& context) const {
+    if (!authorization_.empty()) context.AddMetadata("authorization", authorization_);
+  }
+
   template <typename Stub>
   Stub& StubOf() {
     if constexpr (std::is_same_v<Stub, Pool>) {
@@ -110,6 +118,7 @@ class GrpcStub : public ManagerStub {
                                                              Response*),
                                 const Request& request, absl::Duration limit) {
     grpc::ClientContext context;
+    Authorize(context);
     context.set_deadline(Deadline(limit));
     if (absl::Status status = Dial(limit); !status.ok()) return status;
     Response response;
@@ -175,6 +184,7 @@ class GrpcStub : public ManagerStub {
 
   const std::optional<TlsMaterial> tls_;
   const std::string server_name_;
+  const std::string authorization_;  // What goes along with each call; empty: nothing.
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<Pool> pool_;
   const std::unique_ptr<Inventory> inventory_;
@@ -217,6 +227,12 @@ absl::StatusOr<std::unique_ptr<ManagerStub>> MakeGrpcStub(const ConnectionSettin
   KeepGrpcUp();
   std::shared_ptr<grpc::ChannelCredentials> credentials;
   std::optional<TlsMaterial> material;
+  std::string token;
+  if (!settings.token_file.empty()) {
+    absl::StatusOr<std::string> read = ReadTokenFile(settings.token_file);
+    if (!read.ok()) return read.status();
+    token = *std::move(read);
+  }
   if (settings.insecure) {
     if (absl::Status status = CheckInsecureAddress(settings.manager); !status.ok()) return status;
     credentials = grpc::InsecureChannelCredentials();
@@ -229,7 +245,7 @@ absl::StatusOr<std::unique_ptr<ManagerStub>> MakeGrpcStub(const ConnectionSettin
   }
   return std::make_unique<GrpcStub>(
       grpc::CreateCustomChannel(settings.manager, credentials, Arguments(settings)),
-      settings.manager, std::move(material), settings.server_name);
+      settings.manager, std::move(material), settings.server_name, std::move(token));
 }
 
 }  // namespace cxlpool::cli

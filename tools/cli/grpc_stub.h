@@ -14,7 +14,7 @@ namespace cxlpool::cli {
 
 // Checks the TLS files (or that the address may go without) and makes a channel; dials with the
 // first call. `warnings`: remarks about certificates that end soon. Errors as LoadTls
-// (proto/support/tls.h) and CheckInsecureAddress (address.h).
+// (proto/support/tls.h), ReadTokenFile and CheckInsecureAddress (address.h).
 absl::StatusOr<std::unique_ptr<ManagerStub>> MakeGrpcStub(
     const ConnectionSettings& settings, std::vector<std::string>* warnings = nullptr);
 

@@ -128,6 +128,12 @@ struct GrantAccess {
 struct RevokeAccess {
   v1::RemoveRoleBindingRequest request;
 };
+struct CreateToken {
+  v1::SetRoleBindingRequest request;  // Without the hash.
+  std::string name;
+  google::protobuf::Duration term;
+};
+struct ListTokens {};
 struct ShowTopology {};
 // Who has how much of the pool, the largest first; `most` rows of each kind, 0: all.
 struct ShowTop {
@@ -205,8 +211,8 @@ using PoolCommand =
                  FenceHost, ListDevices, ShowDevice, DiscoverDevices, AddDevice, DrainDevice,
                  RemoveDevice, FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant,
                  RevokeCertificate, RestoreCertificate, ListRevocations, ListAccess, GrantAccess,
-                 RevokeAccess, ShowSelf, ShowCapacity, Explain, ShowTopology, ShowTop, ShowReport,
-                 ApplyTopology, Backup>;
+                 RevokeAccess, CreateToken, ListTokens, ShowSelf, ShowCapacity, Explain,
+                 ShowTopology, ShowTop, ShowReport, ApplyTopology, Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
 enum class OutputFormat { kTable, kJson, kYaml, kName };
@@ -219,6 +225,7 @@ struct ConnectionFlags {
   std::optional<std::string> ca = std::nullopt;
   std::optional<std::string> cert = std::nullopt;
   std::optional<std::string> key = std::nullopt;
+  std::optional<std::string> token_file = std::nullopt;
   std::optional<std::string> server_name = std::nullopt;
   bool insecure = false;
 };

@@ -36,6 +36,8 @@ absl::Status Run(RemoveTenant& command, Connection& connection, Printer& printer
 absl::Status Run(RevokeCertificate& command, Connection& connection, Printer& printer);
 absl::Status Run(RestoreCertificate& command, Connection& connection, Printer& printer);
 absl::Status Run(GrantAccess& command, Connection& connection, Printer& printer);
+absl::Status Run(CreateToken& command, Connection& connection, Printer& printer);
+absl::Status Run(ListTokens& command, Connection& connection, Printer& printer);
 absl::Status Run(RevokeAccess& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowTopology& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowTop& command, Connection& connection, Printer& printer);

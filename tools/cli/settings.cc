@@ -25,15 +25,17 @@ absl::Status Missing(std::string reason, std::string message, std::string remedy
                 std::move(remedy));
 }
 
-// All three are needed, because manager and client each show a certificate. Names the first that is
-// missing.
+// All three are needed, because manager and client each show a certificate, unless the client has a
+// token and no certificate. Names the first that is missing.
 absl::Status CheckTls(const ConnectionSettings& settings) {
   const struct {
     const char* key;
     const std::string& value;
   } files[] = {{"ca", settings.ca}, {"cert", settings.cert}, {"key", settings.key}};
+  const bool only_token =
+      !settings.token_file.empty() && settings.cert.empty() && settings.key.empty();
   for (const auto& [key, value] : files) {
-    if (!value.empty()) continue;
+    if (!value.empty() || (only_token && &value != &settings.ca)) continue;
     return Missing("NO_TLS",
                    absl::StrCat("no ", key, " file is given for manager ", settings.manager),
                    absl::StrCat("set ", key, " in the configuration file or by --", key,
@@ -50,6 +52,7 @@ Environment ReadEnvironment() {
   Environment environment;
   environment.manager = Get("CXLPOOL_MANAGER");
   environment.config = Get("CXLPOOL_CONFIG");
+  environment.token_file = Get("CXLPOOL_TOKEN_FILE");
   const std::string xdg = Get("XDG_CONFIG_HOME");
   const std::string home = Get("HOME");
   if (!xdg.empty()) {
@@ -90,6 +93,13 @@ absl::StatusOr<ConnectionSettings> MergeSettings(const SettingsFile& file,
   if (flags.ca.has_value()) settings->ca = *flags.ca;
   if (flags.cert.has_value()) settings->cert = *flags.cert;
   if (flags.key.has_value()) settings->key = *flags.key;
+  if (!environment.token_file.empty() && !flags.context.has_value()) {
+    settings->token_file = environment.token_file;
+  }
+  if (flags.token_file.has_value()) settings->token_file = *flags.token_file;
+  // A certificate on the command line is who the caller means to be.
+  const bool own_certificate = flags.cert.has_value() || flags.key.has_value();
+  if (own_certificate && !flags.token_file.has_value()) settings->token_file.clear();
   if (flags.server_name.has_value()) settings->server_name = *flags.server_name;
   if (settings->server_name.empty()) settings->server_name = kServerName;
 

@@ -1,9 +1,10 @@
 // Where the manager is and how to prove who we are: flags, then the environment, then one file.
 //
-// Each setting comes from the first of: its flag; CXLPOOL_MANAGER (only the address); the
-// configuration file. The file is --config, else CXLPOOL_CONFIG, else the first that exists of
-// $XDG_CONFIG_HOME/cxlpool/cli.toml (~/.config/...) and /etc/cxlpool/cli.toml. Files are never
-// merged. Of a file with contexts the one counts that --context names, else its current one; with
+// Each setting comes from the first of: its flag; CXLPOOL_MANAGER (the address) and
+// CXLPOOL_TOKEN_FILE; the configuration file. The file is --config, else CXLPOOL_CONFIG, else the
+// first that exists of $XDG_CONFIG_HOME/cxlpool/cli.toml (~/.config/...) and /etc/cxlpool/cli.toml.
+// Files are never merged. Of a file with contexts the one counts that --context names, else its
+// current one; with
 // --context CXLPOOL_MANAGER is not looked at, for it means another manager.
 #ifndef CXLPOOL_TOOLS_CLI_SETTINGS_H_
 #define CXLPOOL_TOOLS_CLI_SETTINGS_H_
@@ -21,6 +22,7 @@ namespace cxlpool::cli {
 struct Environment {
   std::string manager = {};                    // CXLPOOL_MANAGER
   std::string config = {};                     // CXLPOOL_CONFIG
+  std::string token_file = {};                 // CXLPOOL_TOKEN_FILE
   std::vector<std::string> config_files = {};  // Where to look, first found counts.
 };
 Environment ReadEnvironment();

@@ -48,6 +48,7 @@ ConnectionSettings ReadTable(TomlReader& toml, const std::string& path) {
   settings.ca = file("ca");
   settings.cert = file("cert");
   settings.key = file("key");
+  settings.token_file = file("token_file");
   settings.insecure = toml.Bool("insecure", false);
   const bool tls = !settings.ca.empty() || !settings.cert.empty() || !settings.key.empty();
   if (settings.insecure && tls) {

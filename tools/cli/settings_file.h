@@ -24,9 +24,10 @@ namespace cxlpool::cli {
 struct ConnectionSettings {
   std::string manager;    // "fm.example:7443", "unix:/run/cxlpool/manager.sock"
   bool insecure = false;  // No TLS. Only for a Unix socket or a loopback address.
-  std::string ca;         // PEM files, all three unless insecure.
+  std::string ca;         // PEM files, all three unless insecure; with a token `ca` is enough.
   std::string cert;
   std::string key;
+  std::string token_file;   // Of a token, which counts in place of the certificate.
   std::string server_name;  // What the manager's certificate must show.
 
   bool operator==(const ConnectionSettings&) const = default;
@@ -41,8 +42,8 @@ struct SettingsFile {
   std::vector<std::string> Names() const;
 };
 
-// Reads one cli.toml: manager, ca, cert, key, server_name (texts), insecure (boolean), all
-// optional; what is not there stays empty. Relative paths start at the file's directory.
+// Reads one cli.toml: manager, ca, cert, key, token_file, server_name (texts), insecure (boolean),
+// all optional; what is not there stays empty. Relative paths start at the file's directory.
 // NOT_FOUND/NO_CONFIG; INVALID_ARGUMENT/BAD_CONFIG: not TOML, an unknown key, a wrong type, both
 // insecure and TLS files, or a current context that is not there.
 absl::StatusOr<SettingsFile> ReadSettingsFile(const std::string& path);

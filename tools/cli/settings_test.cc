@@ -94,6 +94,21 @@ TEST_F(SettingsTest, SaysWhatIsMissing) {
   EXPECT_THAT(settings.status().message(), HasSubstr("no cert file"));
 }
 
+TEST_F(SettingsTest, ATokenTakesTheCertificatesPlace) {
+  const auto token = [](const ConnectionFlags& flags, const std::string& environment) {
+    const auto settings = ResolveSettings(flags, {.token_file = environment});
+    return settings.ok() ? settings->token_file : ReasonOf(settings.status());
+  };
+  EXPECT_EQ(token({.manager = "fm:1", .ca = "ca.pem"}, "/t"), "/t");
+  EXPECT_EQ(token({.manager = "fm:1", .ca = "ca.pem", .token_file = "/u"}, "/t"), "/u");
+  EXPECT_EQ(token({.manager = "fm:1"}, "/t"), "NO_TLS");
+  EXPECT_EQ(token({.manager = "fm:1", .ca = "ca.pem", .cert = "c.pem"}, "/t"), "NO_TLS");
+  EXPECT_EQ(token({.manager = "fm:1", .ca = "ca.pem", .cert = "c.pem", .key = "k"}, "/t"), "");
+  const std::string path = File("token.toml", "manager = \"fm:1\"\nca = \"c\"\ntoken_file = \"t\"");
+  EXPECT_EQ(token({.config = path}, ""), (dir_ / "t").string());
+  EXPECT_EQ(token({.config = path}, "/t"), "/t");
+}
+
 TEST_F(SettingsTest, AnAddressIsHostAndPort) {
   for (const char* address : {"foo", "fm.example:0", "fm.example:99999", "unix:relative", ":"}) {
     const auto settings = ResolveSettings({.manager = address, .insecure = true}, {});

@@ -6,6 +6,7 @@
 #include "fabric-manager/model/plans/planner.h"
 #include "proto/support/mutant.h"
 #include "proto/support/text.h"
+#include "proto/support/token.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -30,6 +31,26 @@ absl::Status CheckAdminStays(const RoleBindings& bindings, const std::string& bu
                 {{"identity", but}});
 }
 
+// A token keeps its text for as long as it is there: who has it would otherwise lose its rights to
+// somebody who only took the same name.
+absl::Status SettleToken(const RoleBinding* known, RoleBinding& wanted) {
+  if (!absl::StartsWith(wanted.identity, kTokenIdentity)) return absl::OkStatus();
+  const std::string name = wanted.identity.substr(kTokenIdentity.size());
+  if (known != nullptr && wanted.token_hash.empty()) wanted.token_hash = known->token_hash;
+  if (wanted.token_hash.empty()) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TOKEN",
+                  absl::StrCat("there is no token ", Quoted(name)),
+                  "see `cxlpool token list`, or make it: `cxlpool token create NAME`",
+                  {{"identity", wanted.identity}});
+  }
+  if (known == nullptr || known->token_hash == wanted.token_hash) return absl::OkStatus();
+  return Refuse(
+      absl::StatusCode::kAlreadyExists, "TOKEN_EXISTS",
+      absl::StrCat("there is a token ", Quoted(name), " already"),
+      absl::StrCat("take another name, or end it first: `cxlpool token revoke ", name, "`"),
+      {{"identity", wanted.identity}});
+}
+
 }  // namespace
 
 absl::string_view ToString(PoolRole role) {
@@ -48,13 +69,15 @@ absl::string_view ToString(PoolRole role) {
   return "?";
 }
 
-std::optional<Granted> RoleOf(const RoleBindings& bindings, absl::string_view identity,
-                              bool operator_certificate, absl::Time now) {
+std::optional<Granted> RoleOf(const RoleBindings& bindings, absl::string_view identity, Proof proof,
+                              absl::Time now) {
   if (bindings.empty()) {
-    return operator_certificate ? std::optional(Granted{PoolRole::kAdmin}) : std::nullopt;
+    return proof == Proof::kOperatorCertificate ? std::optional(Granted{PoolRole::kAdmin})
+                                                : std::nullopt;
   }
   const auto bound = bindings.find(identity);
   if (bound == bindings.end()) return std::nullopt;
+  if (bound->second.token_hash.empty() == (proof == Proof::kToken)) return std::nullopt;
   const bool ended = bound->second.end <= now && !CXLPOOL_MUTANT("bindings-never-end");
   if (ended) return std::nullopt;
   return Granted{bound->second.role, bound->second.tenants};
@@ -81,6 +104,8 @@ absl::StatusOr<Change> PlanBindRole(const PoolState& state, const Caller& caller
   const RoleBindings& bindings = state.access_rules().bindings;
   const auto known = bindings.find(binding.identity);
   RoleBinding wanted = binding;
+  absl::Status token = SettleToken(known == bindings.end() ? nullptr : &known->second, wanted);
+  if (!token.ok()) return token;
   if (known != bindings.end()) {
     if (known->second.role == wanted.role && known->second.tenants == wanted.tenants &&
         known->second.end == wanted.end) {

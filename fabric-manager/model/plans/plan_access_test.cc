@@ -134,12 +134,25 @@ TEST_F(PlanAccessTest, EachPlanWantsItsRight) {
 TEST(RoleOfTest, CertificatesOfOperatorsCountWhileNobodyIsBound) {
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   RoleBindings bindings;
-  EXPECT_EQ(RoleOf(bindings, kBob, true, now), Granted{PoolRole::kAdmin});
-  EXPECT_EQ(RoleOf(bindings, kCi, false, now), std::nullopt);
+  EXPECT_EQ(RoleOf(bindings, kBob, Proof::kOperatorCertificate, now), Granted{PoolRole::kAdmin});
+  EXPECT_EQ(RoleOf(bindings, kCi, Proof::kCertificate, now), std::nullopt);
   bindings[kCi] = {.key = 1, .identity = kCi, .role = PoolRole::kOperator, .end = now};
-  EXPECT_EQ(RoleOf(bindings, kBob, true, now), std::nullopt);
-  EXPECT_EQ(RoleOf(bindings, kCi, false, now), std::nullopt) << "it has ended";
-  EXPECT_EQ(RoleOf(bindings, kCi, false, now - absl::Seconds(1)), Granted{PoolRole::kOperator});
+  EXPECT_EQ(RoleOf(bindings, kBob, Proof::kOperatorCertificate, now), std::nullopt);
+  EXPECT_EQ(RoleOf(bindings, kCi, Proof::kCertificate, now), std::nullopt) << "it has ended";
+  EXPECT_EQ(RoleOf(bindings, kCi, Proof::kCertificate, now - absl::Seconds(1)),
+            Granted{PoolRole::kOperator});
+}
+
+TEST(RoleOfTest, ATokenIsNoCertificate) {
+  const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+  const std::string token = "cxlpool://token/ci";
+  const RoleBindings bindings = {
+      {kCi, {.identity = kCi, .role = PoolRole::kViewer}},
+      {token, {.identity = token, .token_hash = "hash", .role = PoolRole::kAdmin}}};
+  EXPECT_EQ(RoleOf(bindings, token, Proof::kToken, now), Granted{PoolRole::kAdmin});
+  EXPECT_EQ(RoleOf(bindings, token, Proof::kCertificate, now), std::nullopt);
+  EXPECT_EQ(RoleOf(bindings, token, Proof::kOperatorCertificate, now), std::nullopt);
+  EXPECT_EQ(RoleOf(bindings, kCi, Proof::kToken, now), std::nullopt);
 }
 
 }  // namespace

@@ -31,11 +31,13 @@ constexpr bool IsForTenants(PoolRole role) { return role >= PoolRole::kTenant; }
 
 inline constexpr size_t kMaxRoleBindings = 10'000;
 inline constexpr size_t kMaxTenantsOfRole = 256;
+inline constexpr absl::Duration kMaxTokenTerm = absl::Hours(24 * 366);
 
 // That an identity has a role.
 struct RoleBinding {
   Key key = 0;
-  std::string identity;  // URI.
+  std::string identity;         // URI.
+  std::string token_hash = {};  // Of a token (proto/support/token.h); empty: of none.
   PoolRole role = PoolRole::kViewer;
   std::vector<std::string> tenants = {};    // Sorted; of a role for tenants only.
   absl::Time end = absl::InfiniteFuture();  // InfiniteFuture: for good.
@@ -53,18 +55,23 @@ struct AccessRules {
   RoleBindings bindings;
 };
 
-// What a binding gives. `tenants`: for whom, of a role for tenants; of every other role it is empty.
+// What a binding gives. `tenants`: for whom, of a role for tenants; of every other role it is
+// empty.
 struct Granted {
   PoolRole role = PoolRole::kViewer;
   std::vector<std::string> tenants = {};
   friend bool operator==(const Granted&, const Granted&) = default;
 };
 
-// What `identity` has at `now`; nothing: no role. `operator_certificate`: it is one of
-// cxlpool://operator/NAME. While nobody is bound those are all admins, as they were before there
-// were bindings.
-std::optional<Granted> RoleOf(const RoleBindings& bindings, absl::string_view identity,
-                              bool operator_certificate, absl::Time now);
+// What somebody has shown to be who he says: a certificate of cxlpool://operator/NAME, one of
+// another identity, or the token that the identity is of.
+enum class Proof { kOperatorCertificate, kCertificate, kToken };
+
+// What `identity` has at `now`; nothing: no role. While nobody is bound all certificates of
+// operators are admins', as they were before there were bindings. A certificate never stands for a
+// token, whoever issued it.
+std::optional<Granted> RoleOf(const RoleBindings& bindings, absl::string_view identity, Proof proof,
+                              absl::Time now);
 
 }  // namespace cxlpool::fm
 

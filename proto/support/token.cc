@@ -1,0 +1,60 @@
+#include "proto/support/token.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool {
+namespace {
+
+constexpr size_t kSecretText = 43;  // 32 bytes in base64url, without padding.
+
+}  // namespace
+
+// Two UUIDs have 244 random bits: the hash of three makes 256 of them.
+std::string NewToken(absl::string_view name) {
+  const std::string random = absl::StrCat(RandomUuid(), RandomUuid(), RandomUuid());
+  return absl::StrCat("cxlpool.", name, ".", absl::WebSafeBase64Escape(TokenHash(random)));
+}
+
+absl::StatusOr<std::string> TokenName(absl::string_view token) {
+  absl::string_view rest = token;
+  const bool begins = absl::ConsumePrefix(&rest, "cxlpool.");
+  const absl::string_view name = rest.substr(0, rest.find('.'));
+  const absl::string_view secret = rest.substr(std::min(rest.size(), name.size() + 1));
+  const bool good = begins && CheckResourceId(name).ok() && secret.size() == kSecretText &&
+                    std::all_of(secret.begin(), secret.end(), [](char c) {
+                      return absl::ascii_isalnum(c) || c == '-' || c == '_';
+                    });
+  if (good) return std::string(name);
+  return BadToken("what was given as a token is none");
+}
+
+std::string TokenHash(absl::string_view token) {
+  std::string hash(SHA256_DIGEST_LENGTH, '\0');
+  static_assert(SHA256_DIGEST_LENGTH == kTokenHashBytes);
+  SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(),
+         reinterpret_cast<unsigned char*>(hash.data()));
+  return hash;
+}
+
+bool SameTokenHash(absl::string_view a, absl::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+absl::Status BadToken(std::string message) {
+  return Refuse(absl::StatusCode::kUnauthenticated, "BAD_TOKEN", std::move(message),
+                "have an admin make one: `cxlpool token create NAME --role ROLE --ttl TERM "
+                "--reason WHY`");
+}
+
+}  // namespace cxlpool
