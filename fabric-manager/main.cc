@@ -130,6 +130,7 @@ class Manager {
            .on_device_answer = [this](const auto& host,
                                       const auto& answer) { tasks_->OnAnswer(host, answer); }});
       leases_.Start();
+      LogAnchor();
       reconciler_.Start([&](absl::Status status) { discovered.set_value(std::move(status)); });
     });
     if (absl::Status status = discovered.get_future().get(); !status.ok()) {
@@ -206,6 +207,17 @@ class Manager {
                absl::StrJoin(words, ", "), steps.size() > words.size() ? ", ..." : "",
                "; `cxlpool topology apply ", config_.file, "` makes the pool as the file says");
     return absl::OkStatus();
+  }
+
+  // Where the audit trail ends, at the start and once an hour: whoever can write to the store
+  // cannot write to a journal that is kept elsewhere. On the loop.
+  void LogAnchor() {
+    const AuditHead head = writer_.trail().Read(1, 0).bounds.head;
+    if (head.number != 0) {
+      LogInfo("audit", "the trail ends at ", ToText(head));
+      writer_.meters().last_anchor_s = absl::ToUnixSeconds(clock_.Now());
+    }
+    loop_.PostAfter(absl::Hours(1), [this] { LogAnchor(); });
   }
 
   absl::Status ServeMetrics() {

@@ -61,6 +61,7 @@ class Examiner {
     CheckThatItLoads();
     for (const pb::RegionRecord& region : orphans_) HoldBytesOf(region);
     if (unknown_bytes_) HoldEverythingFree();
+    CheckAudit();
     CheckPool();
     return Result();
   }
@@ -85,7 +86,8 @@ class Examiner {
     greatest_id_ = std::max(greatest_id_, row.key);
     pb::Record record;
     const bool parsed = record.ParseFromString(row.value);
-    const absl::Status status = DecodeRecord(row.key, row.value).status();
+    const auto decoded = DecodeRecord(row.key, row.value);
+    const absl::Status& status = decoded.status();
     const pb::RegionRecord* region = record.has_region()      ? &record.region()
                                      : record.has_tombstone() ? &record.tombstone().region()
                                                               : nullptr;
@@ -98,17 +100,22 @@ class Examiner {
     }
     if (parsed && record.has_pool() && status.ok()) {
       next_id_ = record.pool().next_id();
+      audit_ = std::get<PoolMeta>(*decoded).audit;
       pool_ = std::move(record);
       return;
     }
     if (status.ok()) {
+      if (record.has_audit_row()) {
+        audit_rows_.push_back(std::get<AuditRowPtr>(std::get<Item>(*decoded)));
+      }
       records_.emplace(row.key, std::move(record));
       return;
     }
     const bool holds_known_bytes =
         parsed && record.has_region() && record.region().extents_size() > 0;
-    const bool holds_none = parsed && (record.has_host() || record.has_tombstone() ||
-                                       record.has_pool() || record.has_tenant());
+    const bool holds_none =
+        parsed && (record.has_host() || record.has_tombstone() || record.has_pool() ||
+                   record.has_tenant() || record.has_audit_row());
     if (holds_known_bytes) orphans_.push_back(record.region());
     if (!holds_known_bytes && !holds_none) unknown_bytes_ = true;
     Find(row.key, std::string(status.message()),
@@ -412,6 +419,7 @@ class Examiner {
     PoolState state;
     const bool topology_loads = TopologyLoads();
     for (const auto& [of, key] : order) {
+      if (records_.at(key).has_audit_row()) continue;  // They are no part of the pool.
       // Each by itself, a thousand links would be looked at a thousand times.
       if (of >= 5 && topology_loads) continue;
       auto decoded = DecodeRecord(key, records_.at(key).SerializeAsString());
@@ -443,6 +451,28 @@ class Examiner {
       }
     }
     bytes_ = std::move(without);
+  }
+
+  // What was altered cannot be repaired, and what is only set aside can still be read: the rows
+  // leave together, and the trail goes on behind the last that is known of.
+  void CheckAudit() {
+    const std::vector<AuditFlaw> flaws = VerifyChain(audit_, audit_rows_);
+    if (flaws.empty()) return;
+    constexpr char kWhy[] = "the audit trail is not as it was written";
+    for (const AuditFlaw& flaw : flaws) {
+      Find(0, absl::StrCat(kWhy, ": ", flaw.what),
+           "all of its rows are set aside, and it goes on behind the last");
+    }
+    for (const AuditRowPtr& row : audit_rows_) {
+      if (row->head.number > audit_.head.number) audit_.head = row->head;
+      Remove(row->key, kWhy);
+    }
+    for (auto* head : {pool_.mutable_pool()->mutable_audit_head(),
+                       pool_.mutable_pool()->mutable_audit_dropped()}) {
+      head->set_number(audit_.head.number);
+      head->set_hash(audit_.head.hash);
+    }
+    Put(kPoolKey, pool_, kWhy);
   }
 
   // Ids start above all that are known, with a margin: a lost record may have had a greater one.
@@ -497,6 +527,8 @@ class Examiner {
   std::vector<std::pair<ByteRange, std::string>> bad_;  // Of all Regions: bytes that were lost.
   std::map<std::string, uint64_t> claims_;              // Text -> who had it first.
   std::map<uint64_t, std::set<std::string>> disputed_, outvoted_, contested_;
+  AuditBounds audit_;                      // As the pool's record has them.
+  std::vector<AuditRowPtr> audit_rows_;    // In order of key.
   std::vector<pb::RegionRecord> orphans_;  // Taken out; their bytes are known.
 };
 

@@ -9,7 +9,7 @@
 // no record knows are to be held, too. Where records may be of an earlier moment, every Region is
 // QUARANTINED. An operator releases them, by force, once the hosts are known to have let go. Bytes
 // that were lost (ExtentRecord.bad_reason) stay marked, no matter which Region holds them after the
-// repair.
+// repair. Where the audit trail is not as it was written, all of its rows are taken out.
 //
 // Pure: values in, values out.
 #ifndef CXLPOOL_FABRIC_MANAGER_FSCK_EXAMINE_H_

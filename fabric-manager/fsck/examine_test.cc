@@ -97,6 +97,22 @@ class ExamineTest : public ::testing::Test {
     }
   }
 
+  // Rows 1 to `rows` of the audit trail, under keys 1000 and so on.
+  void AddAuditTrail(uint64_t rows) {
+    AuditHead head;
+    for (uint64_t i = 1; i <= rows; ++i) {
+      const std::string bytes =
+          EncodeEntries({{.time = absl::FromUnixSeconds(5), .who = "w", .method = "m"}});
+      head = NextHead(head, bytes);
+      pb::AuditRowRecord& row = *records_[1000 + i].mutable_audit_row();
+      row.mutable_head()->set_number(head.number);
+      row.mutable_head()->set_hash(head.hash);
+      row.set_entries(bytes);
+    }
+    records_[1].mutable_pool()->mutable_audit_head()->set_number(head.number);
+    records_[1].mutable_pool()->mutable_audit_head()->set_hash(head.hash);
+  }
+
   std::vector<Row> Rows() const {
     std::vector<Row> rows;
     for (const auto& [key, record] : records_) rows.push_back({key, record.SerializeAsString()});
@@ -157,6 +173,42 @@ TEST_F(ExamineTest, SoundPoolHasNoFindingsAndStaysByteForByte) {
     EXPECT_EQ(done.rows[i].key, rows[i].key);
     EXPECT_EQ(done.rows[i].value, rows[i].value);
   }
+}
+
+TEST_F(ExamineTest, AnAuditTrailThatIsWholeHasNoFindings) {
+  AddAuditTrail(9);
+  const Examination done = Check(Rows());
+  EXPECT_TRUE(done.findings.empty()) << done.findings[0].what;
+  EXPECT_EQ(done.rows.size(), records_.size());
+}
+
+TEST_F(ExamineTest, AnAuditTrailThatWasAlteredIsFoundAndSetAside) {
+  const auto expect_found = [&](const std::string& what, const std::function<void()>& alter) {
+    Reset();
+    AddAuditTrail(9);
+    const size_t others = records_.size() - 9;
+    alter();
+    const Examination done = Check(Rows());
+    EXPECT_TRUE(Says(done, 0, what)) << what;
+    const auto after = ExpectRepaired(done);
+    EXPECT_EQ(after.size(), others);
+    EXPECT_EQ(done.removed.size(), records_.size() - others) << "kept word for word";
+    // The next row goes on behind it, not under a number that was given already.
+    EXPECT_EQ(after.at(1).pool().audit_head().number(), 9u);
+    EXPECT_EQ(after.at(1).pool().audit_dropped().number(), 9u);
+  };
+  expect_found("row 5 was altered", [&] {
+    records_[1005].mutable_audit_row()->set_entries(
+        EncodeEntries({{.time = absl::FromUnixSeconds(6), .who = "nobody", .method = ""}}));
+  });
+  expect_found("row 5 is missing", [&] { records_.erase(1005); });
+  expect_found("rows 5 and 6 are out of order", [&] { std::swap(records_[1005], records_[1006]); });
+  expect_found("the trail was cut: rows 8 to 9 are missing", [&] {
+    records_.erase(1008);
+    records_.erase(1009);
+  });
+  expect_found("the pool's record knows of no row behind 0",
+               [&] { records_[1].mutable_pool()->clear_audit_head(); });
 }
 
 TEST_F(ExamineTest, NewStoreIsSound) { EXPECT_TRUE(Check({}).findings.empty()); }

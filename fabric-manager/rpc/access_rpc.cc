@@ -7,6 +7,7 @@
 #include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/convert_request.h"
+#include "fabric-manager/rpc/list_events.h"
 #include "fabric-manager/rpc/list_inventory.h"
 #include "proto/support/names.h"
 
@@ -20,6 +21,8 @@ void AccessRpc::AddTo(Calls& calls) {
   add("ListRoleBindings", &AccessRpc::ListRoleBindings);
   add("SetRoleBinding", &AccessRpc::SetRoleBinding);
   add("RemoveRoleBinding", &AccessRpc::RemoveRoleBinding);
+  add("ListEvents", &AccessRpc::ListEvents);
+  add("VerifyAudit", &AccessRpc::VerifyAudit);
   add("GetSelf", &AccessRpc::GetSelf);
 }
 
@@ -60,6 +63,19 @@ void AccessRpc::RemoveRoleBinding(
                            calls_->JudgeAgain();
                          });
                        });
+}
+
+void AccessRpc::ListEvents(UnaryCall<v1::ListEventsRequest, v1::ListEventsResponse>& call) {
+  const PoolViewPtr view = views_->Get();
+  call.Finish(
+      fm::ListEvents(service_->trail(), *view, call.caller(), call.request(), call.response()));
+}
+
+// Every row is hashed: no work for a thread of gRPC's.
+void AccessRpc::VerifyAudit(UnaryCall<v1::VerifyAuditRequest, v1::VerifyAuditResponse>& call) {
+  answers_->Post([this, &call] {
+    call.Finish(fm::VerifyAudit(service_->trail(), call.request(), call.response()));
+  });
 }
 
 void AccessRpc::GetSelf(UnaryCall<v1::GetSelfRequest, v1::Self>& call) {

@@ -22,6 +22,8 @@ class AccessRpc {
   void SetRoleBinding(UnaryCall<v1::SetRoleBindingRequest, v1::RoleBinding>& call);
   void RemoveRoleBinding(
       UnaryCall<v1::RemoveRoleBindingRequest, v1::RemoveRoleBindingResponse>& call);
+  void ListEvents(UnaryCall<v1::ListEventsRequest, v1::ListEventsResponse>& call);
+  void VerifyAudit(UnaryCall<v1::VerifyAuditRequest, v1::VerifyAuditResponse>& call);
   void GetSelf(UnaryCall<v1::GetSelfRequest, v1::Self>& call);
 
   PoolService* const service_;

@@ -47,6 +47,15 @@ LogFields FieldsOf(const AnsweredCall& call) {
 
 }  // namespace
 
+bool OnlyReads(absl::string_view method) {
+  const absl::string_view name = method.substr(method.rfind('/') + 1);
+  for (const absl::string_view reading :
+       {"Get", "List", "Check", "Watch", "Explain", "Discover", "VerifyAudit"}) {
+    if (absl::StartsWith(name, reading)) return true;
+  }
+  return false;
+}
+
 CallLog::CallLog(const Clock* clock, Sink sink)
     : clock_(clock), sink_(sink != nullptr ? std::move(sink) : [](const std::string& line) {
         LogInfo("calls", line);
@@ -56,9 +65,7 @@ CallLog::CallLog(const Clock* clock, Sink sink)
 // the next line says how many were left out.
 void CallLog::Note(const AnsweredCall& call) {
   const absl::string_view name = call.method.substr(call.method.rfind('/') + 1);
-  for (const absl::string_view reading : {"Get", "List", "Check"}) {
-    if (absl::StartsWith(name, reading)) return;
-  }
+  if (OnlyReads(call.method)) return;
   std::optional<uint64_t> others;
   {
     MutexLock lock(mutex_);
@@ -73,8 +80,7 @@ void CallLog::Note(const AnsweredCall& call) {
       *others == 0 ? "" : absl::StrCat(" (", *others, " calls before it are not in the log)");
   const LogScope scope(FieldsOf(call));
   sink_(absl::StrCat(name, " {", CutText(call.request.ShortDebugString(), kMaxRequestText), "} by ",
-                     call.caller.empty() ? "anybody who may use the insecure address" : call.caller,
-                     " from ", call.peer, ": ", outcome, not_logged));
+                     call.caller.identity(), " from ", call.peer, ": ", outcome, not_logged));
 }
 
 }  // namespace cxlpool::fm

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "fabric-manager/model/pool/caller.h"
 #include "proto/support/executor.h"
 #include "proto/support/log_limit.h"
 #include "proto/support/mutex.h"
@@ -21,11 +22,14 @@ namespace cxlpool::fm {
 struct AnsweredCall {
   absl::string_view method;  // Its path: "/cxlpool.v1.PoolService/ReleaseRegion".
   absl::string_view peer;    // grpc::ServerContext::peer.
-  absl::string_view caller;  // Identity; empty: one without TLS, of this machine.
+  const Caller& caller;
   absl::string_view tenant;  // The caller's, where it has a role for one tenant only.
   const google::protobuf::Message& request;
   const absl::Status& status;
 };
+
+// Whether the method of that path changes nothing of the pool.
+bool OnlyReads(absl::string_view method);
 
 // Any thread.
 class CallLog {
@@ -35,7 +39,7 @@ class CallLog {
 
   explicit CallLog(const Clock* clock, Sink sink = nullptr);
 
-  // Calls that only read (Get..., List..., Check) make no line.
+  // Calls that only read make no line.
   void Note(const AnsweredCall& call);
 
  private:

@@ -28,9 +28,10 @@ class CallLogTest : public testing::Test {
   }
   void NoteRequest(const std::string& method, const google::protobuf::Message& request,
                    const absl::Status& status = absl::OkStatus()) {
+    const Caller alice = Caller::Admin("cxlpool://operator/alice");
     log_.Note({.method = "/cxlpool.v1.PoolService/" + method,
                .peer = "ipv4:10.0.0.7:5000",
-               .caller = "cxlpool://operator/alice",
+               .caller = alice,
                .tenant = "ml",
                .request = request,
                .status = status});
@@ -79,7 +80,7 @@ TEST_F(CallLogTest, ALineHasTheFieldsThatTheRequestNames) {
 }
 
 TEST_F(CallLogTest, WhatOnlyReadsMakesNoLine) {
-  for (const char* method : {"GetRegion", "ListRegions", "ListRegionHolders", "Check"})
+  for (const char* method : {"GetRegion", "ListRegions", "ListRegionHolders", "Check", "Explain"})
     Note(method);
   EXPECT_TRUE(lines_.empty());
 }

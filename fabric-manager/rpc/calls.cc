@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/mutant.h"
+#include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -118,6 +119,13 @@ void OneRequestCall::OnReadDone(bool ok) {
   OnRequest(request_);
 }
 
+void OneRequestCall::NoteOrigin(const std::string& request_id) {
+  CallOrigin origin{context()->peer(), {}};
+  // What is no UUID is refused later, where it has to be one.
+  ParseUuid(request_id, origin.request_id);
+  admitted_.caller.SetOrigin(std::move(origin));
+}
+
 void OneRequestCall::CountEnd(const absl::Status& status) const {
   if (admitted_.meter != nullptr) calls_->Count(admitted_.meter, status);
 }
@@ -130,9 +138,11 @@ void OneRequestCall::NoteAnswer(const google::protobuf::Message& request,
   }
   if (calls_->hooks_.answered == nullptr) return;
   const auto* call = static_cast<grpc::GenericCallbackServerContext*>(admitted_.context);
+  const std::string& known = caller().origin().peer;
+  const std::string peer = known.empty() ? admitted_.context->peer() : known;
   calls_->hooks_.answered({.method = call->method(),
-                           .peer = admitted_.context->peer(),
-                           .caller = caller().identity(),
+                           .peer = peer,
+                           .caller = caller(),
                            .tenant = caller().for_tenants() && caller().tenants().size() == 1
                                          ? absl::string_view(caller().tenants().front())
                                          : absl::string_view(),

@@ -95,6 +95,8 @@ class OneRequestCall : public grpc::ServerGenericBidiReactor {
 
   grpc::CallbackServerContext* context() const { return admitted_.context; }
   const Caller& caller() const { return admitted_.caller; }
+  // Its caller says from now on which call it was: for the audit trail.
+  void NoteOrigin(const std::string& request_id);
   // Before the call is finished: its caller may make the next as soon as the answer is there.
   void GiveBackPlace() { admitted_.place.GiveBack(); }
   // Counts how the call ended: for those that NoteAnswer is not called for. Before it is finished.
@@ -156,6 +158,8 @@ class UnaryCall final : public OneRequestCall {
     if (absl::Status status = ParseRequest(bytes, limits_, request_); !status.ok()) {
       return Finish(status);
     }
+    // Requests that change nothing have no request_id.
+    if constexpr (requires { request_->request_id(); }) NoteOrigin(request_->request_id());
     handler_(*this);
   }
   void OnDone() override { delete this; }

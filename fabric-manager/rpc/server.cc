@@ -18,6 +18,7 @@
 #include "fabric-manager/rpc/host_rpc.h"
 #include "fabric-manager/rpc/inventory_rpc.h"
 #include "fabric-manager/rpc/pool_rpc.h"
+#include "fabric-manager/rpc/refusal_trail.h"
 #include "fabric-manager/rpc/server_health.h"
 #include "fabric-manager/rpc/standard_rpc.h"
 #include "proto/support/address.h"
@@ -40,7 +41,9 @@ class Server final : public RpcServer {
  public:
   Server(const ServerOptions& options, Executor* executor, PoolService* pool,
          HostSessions* sessions, Store* store, const ViewHolder* views, WatchHub* watch)
-      : backups_(store, options.store_directory, &answers_, options.meters),
+      : refusal_trail_(&clock_, &answers_,
+                       [pool](auto refusals) { pool->RecordRefusals(std::move(refusals)); }),
+        backups_(store, options.store_directory, &answers_, options.meters),
         pool_(pool, views, watch, &answers_, options.fabric),
         inventory_(pool, views, &backups_, &answers_, &server_health_, options.fabric.driver),
         access_(pool, views, &answers_),
@@ -52,7 +55,11 @@ class Server final : public RpcServer {
                 .refused = [this](const auto& peer, const auto& method,
                                   const absl::Status& why) { Refused(peer, method, why); },
                 .empty = [this](const auto& peer) { listener_.NoteEmptyCall(peer); },
-                .answered = [this](const AnsweredCall& call) { call_log_.Note(call); },
+                .answered =
+                    [this](const AnsweredCall& call) {
+                      call_log_.Note(call);
+                      refusal_trail_.NoteAnswered(call);
+                    },
                 .meters = options.meters},
                FixedAdmins(options.admins.begin(), options.admins.end())),
         listener_(options.connections, &refused_) {
@@ -166,6 +173,7 @@ class Server final : public RpcServer {
   }
   // `method` is empty for the hello of a session.
   void Refused(const std::string& peer, const std::string& method, const absl::Status& why) {
+    refusal_trail_.NoteUnread(method, peer, why);
     const bool is_agent = method.empty() || absl::StartsWith(method, "/cxlpool.v1.HostService/");
     const size_t colon = peer.rfind(':');
     const std::optional<Refusal> refusal = RefusalOf(why);
@@ -179,6 +187,7 @@ class Server final : public RpcServer {
   CallLog call_log_{&clock_};
   HealthRpc health_;
   Loop answers_{"fm-answers"};
+  RefusalTrail refusal_trail_;
   ServerHealth server_health_{&clock_, &answers_, &health_, &refused_};
   BackupStreams backups_;
   PoolRpc pool_;

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/resources.pb.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
@@ -73,6 +74,11 @@ void Hide(v1::Region& region) {
   }
 }
 
+void Hide(v1::Event& event) {
+  event.set_reason(std::string(CodeOf(event.reason())));
+  event.clear_more();
+}
+
 // A refusal of one of a batch travels as a field, and is hidden as a call's own is. Region and
 // Attachment of one that was done are within it, and HideOthers comes to them.
 void Hide(v1::BatchResult& result) {
@@ -98,6 +104,9 @@ void HideOthers(google::protobuf::Message* answer) {
   // thousands need not be walked by reflection.
   if (answer->GetDescriptor() == v1::Region::descriptor()) {
     return Hide(static_cast<v1::Region&>(*answer));
+  }
+  if (answer->GetDescriptor() == v1::Event::descriptor()) {
+    return Hide(static_cast<v1::Event&>(*answer));
   }
   if (answer->GetDescriptor() == v1::PlacementPlan::descriptor()) {
     return static_cast<v1::PlacementPlan&>(*answer).clear_bridges();

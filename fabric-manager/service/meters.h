@@ -44,6 +44,11 @@ struct Meters {
   metrics::Counter commit_failures;
   std::atomic<int64_t> last_backup_s{0};  // Since the epoch; 0: none since this manager started.
 
+  // The audit trail.
+  metrics::Counter audit_entries;
+  std::atomic<bool> audit_chain_ok{true};  // When the manager started.
+  std::atomic<int64_t> last_anchor_s{0};   // When its end was logged last; 0: it has none yet.
+
   // The ladder.
   std::array<metrics::Histogram, kRungNames.size()> rungs = {RungTimes(), RungTimes(), RungTimes(),
                                                              RungTimes(), RungTimes(), RungTimes()};

@@ -381,6 +381,14 @@ void AddStore(MetricsText& out, const PoolView& view, const Meters& meters,
       "cxlpool_backup_last_success_timestamp_seconds",
       "When a backup was last taken whole, since the epoch; 0: none since the manager started.",
       static_cast<double>(meters.last_backup_s.load()));
+  out.Counter("cxlpool_audit_entries_total", "Entries of the audit trail that were written.",
+              Number(meters.audit_entries.value()));
+  out.Gauge("cxlpool_audit_chain_ok",
+            "Whether the audit trail was as it was written when the manager started.",
+            meters.audit_chain_ok.load() ? 1 : 0);
+  out.Gauge("cxlpool_audit_anchor_timestamp_seconds",
+            "When the end of the audit trail was logged last, since the epoch; 0: it has none yet.",
+            static_cast<double>(meters.last_anchor_s.load()));
   if (facts.certificate.has_value() && facts.authority.has_value()) {
     out.Gauge("cxlpool_tls_certificate_not_after_timestamp_seconds",
               "When a certificate of this program ends, since the epoch.");

@@ -227,6 +227,18 @@ TEST(ManagerMetricsTest, AHostWithMemoryAndNoAgentIsAway) {
   EXPECT_THAT(text, HasSubstr("cxlpool_host_attached_bytes{host=\"host-0\"} 1073741824\n"));
 }
 
+TEST(ManagerMetricsTest, TheAuditTrail) {
+  PoolForMetrics pool(1, 1, 1);
+  EXPECT_THAT(pool.Text(), HasSubstr("cxlpool_audit_chain_ok 1\n"));
+  pool.meters.audit_chain_ok = false;
+  pool.meters.audit_entries.Add(7);
+  pool.meters.last_anchor_s = 1'700'000'000;
+  const std::string text = pool.Text();
+  EXPECT_THAT(text, HasSubstr("cxlpool_audit_chain_ok 0\n"));
+  EXPECT_THAT(text, HasSubstr("cxlpool_audit_entries_total 7\n"));
+  EXPECT_THAT(text, HasSubstr("cxlpool_audit_anchor_timestamp_seconds 1700000000\n"));
+}
+
 TEST(ManagerMetricsTest, MediaErrorsOfEachDeviceBeginAtZero) {
   PoolForMetrics pool(2, 1, 1);
   pool.meters.media_errors_lost.Add("device-1");

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 #include "proto/support/text.h"
@@ -48,29 +49,42 @@ PlanFn Planning(absl::StatusOr<Plan> (*plan)(const PoolState&, const Spec&, Plan
 template <typename Spec>
 PlanItemFn PlanningBatch(absl::StatusOr<Plan> (*plan)(const PoolState&, const Spec&, PlanContext&),
                          std::vector<absl::StatusOr<Spec>> specs, bool validate_only) {
-  return
-      [plan, specs = std::move(specs), validate_only](
-          size_t item, const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-        const absl::StatusOr<Spec>& spec = specs[item];
-        if (!spec.ok()) return spec.status();
-        if (item > 0 && CXLPOOL_MUTANT("batch-judges-its-first-item")) {
-          Spec unjudged = *spec;
-          unjudged.caller = Caller::Local(spec->caller.identity());
-          return Propose([&](PlanContext& own) { return plan(state, unjudged, own); },
-                         validate_only, context);
-        }
-        return Propose([&](PlanContext& own) { return plan(state, *spec, own); }, validate_only,
-                       context);
-      };
+  return [plan, specs = std::move(specs), validate_only](
+             size_t item, const PoolState& state,
+             PlanContext& context) -> absl::StatusOr<Proposal> {
+    const absl::StatusOr<Spec>& spec = specs[item];
+    if (!spec.ok()) return spec.status();
+    if (item > 0 && CXLPOOL_MUTANT("batch-judges-its-first-item")) {
+      Spec unjudged = *spec;
+      unjudged.caller = Caller::Local(spec->caller.identity());
+      return Propose([&](PlanContext& own) { return plan(state, unjudged, own); }, validate_only,
+                     context);
+    }
+    absl::StatusOr<Proposal> proposal =
+        Propose([&](PlanContext& own) { return plan(state, *spec, own); }, validate_only, context);
+    if (proposal.ok()) proposal->request_id = spec->request.id.id;
+    return proposal;
+  };
+}
+
+Audit AuditOf(const Caller& caller, std::string method, std::string reason) {
+  return Audit{.time = {},
+               .principal = caller.identity(),
+               .action = std::move(method),
+               .reason = std::move(reason),
+               .role = caller.RoleText(),
+               .origin = caller.origin()};
 }
 
 template <typename Spec>
-Audit AuditOf(const Spec& spec) {
-  return Audit{{}, spec.request.id.principal, spec.request.id.method, ""};
+Audit AuditOf(const Spec& spec, const std::string& reason = "") {
+  Audit audit = AuditOf(spec.caller, spec.request.id.method.str(), reason);
+  audit.principal = spec.request.id.principal.str();
+  audit.origin.request_id = spec.request.id.id;
+  return audit;
 }
 Audit AuditOf(const ReleaseSpec& spec) {
-  const std::string why = CXLPOOL_MUTANT("audit-without-reason") ? "" : spec.reason;
-  return Audit{{}, spec.request.id.principal, spec.request.id.method, why};
+  return AuditOf<ReleaseSpec>(spec, CXLPOOL_MUTANT("audit-without-reason") ? "" : spec.reason);
 }
 
 // In whose name a batch is made: that of its first sound item. Why: what its items say, each once.
@@ -212,9 +226,10 @@ void PoolService::ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, O
 // Plans on the writer's thread for the caller whom the audit names. Once the change is durable,
 // ends the sessions that it makes unwelcome, and has the driver go by it where the call says so.
 void PoolService::ChangePool(const Caller& caller, PoolCall call, PoolPlan plan, Done done) {
-  const std::string who = CXLPOOL_MUTANT("audit-names-the-manager") ? "manager" : caller.identity();
+  Audit audit = AuditOf(caller, std::move(call.method), std::move(call.reason));
+  if (CXLPOOL_MUTANT("audit-names-the-manager")) audit.principal = "manager";
   writer_->Submit(
-      Audit{{}, who, std::move(call.method), std::move(call.reason)},
+      std::move(audit),
       [caller, plan = std::move(plan)](const PoolState& state,
                                        PlanContext& context) -> absl::StatusOr<Proposal> {
         absl::StatusOr<Change> change = plan(state, caller, context);
@@ -270,7 +285,7 @@ void PoolService::Fence(const Caller& caller, const std::string& host, const std
                         Done done) {
   const std::string why = CXLPOOL_MUTANT("fence-without-reason") ? "" : reason;
   Act<Done>(caller, Right::kAdminister, std::move(done),
-            [this, audit = Audit{{}, caller.identity(), "FenceHost", why}, host](Done act) mutable {
+            [this, audit = AuditOf(caller, "FenceHost", why), host](Done act) mutable {
               if (writer_->state().FindHost(host) == nullptr) {
                 std::move(act)(Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
                                       absl::StrCat("host \"", host, "\" is not enrolled"),
@@ -283,10 +298,23 @@ void PoolService::Fence(const Caller& caller, const std::string& host, const std
 
 void PoolService::FailDevice(const Caller& caller, const std::string& device,
                              const std::string& reason, Done done) {
-  Act<Done>(
-      caller, Right::kAdminister, std::move(done),
-      [this, audit = Audit{{}, caller.identity(), "FailDevice", reason}, device](Done act) mutable {
-        reconciler_->FailDevice(std::move(audit), device, std::move(act));
+  Act<Done>(caller, Right::kAdminister, std::move(done),
+            [this, audit = AuditOf(caller, "FailDevice", reason), device](Done act) mutable {
+              reconciler_->FailDevice(std::move(audit), device, std::move(act));
+            });
+}
+
+void PoolService::RecordRefusals(std::vector<AuditEntry> refusals) {
+  writer_->Submit(
+      Audit{},
+      [refusals = std::move(refusals)](const PoolState&, PlanContext&) mutable {
+        Proposal proposal;
+        proposal.refusals = std::move(refusals);
+        return proposal;
+      },
+      [](const absl::StatusOr<Committed>& recorded) {
+        if (recorded.ok()) return;
+        LogWarning("audit", "refused calls are not in the trail: ", recorded.status().message());
       });
 }
 

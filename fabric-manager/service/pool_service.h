@@ -89,6 +89,11 @@ class PoolService {
   // Nothing of it is the pool's, and nothing is changed.
   void DiscoverDevices(const Caller& caller, const std::string& host, DoneWith<SeenDevices> done);
 
+  // For Read.
+  const AuditTrail& trail() const { return writer_->trail(); }
+  // Calls that were refused for want of a right, into the audit trail. Any thread.
+  void RecordRefusals(std::vector<AuditEntry> refusals);
+
  private:
   // Runs `act` on the core, where the caller may run the pool.
   template <typename DoneT>

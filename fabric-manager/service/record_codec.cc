@@ -13,6 +13,7 @@
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 #include "proto/support/token.h"
+#include "proto/support/sha256.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -228,6 +229,16 @@ Problem DecodeEntry(const pb::TopologyEntryRecord& in, TopologyEntry& out) {
   return "a part of the topology of a kind that this release does not know";
 }
 
+// Absent: there is no row yet.
+Problem DecodeHead(absl::string_view field, const pb::AuditHeadRecord& in, AuditHead& out) {
+  out = {in.number(), in.hash()};
+  if ((out.number == 0) != out.hash.empty() ||
+      (out.number != 0 && out.hash.size() != kSha256Bytes)) {
+    return absl::StrCat(field, " has a hash of ", out.hash.size(), " bytes");
+  }
+  return std::nullopt;
+}
+
 using Decoded = std::variant<Item, PoolMeta>;
 
 // What a record says, or what is wrong with it. Nothing is taken that this release does not know: a
@@ -238,12 +249,17 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
   }
   switch (record.body_case()) {
     case pb::Record::kPool: {
-      const PoolMeta meta{record.pool().schema_version(), record.pool().next_id(),
-                          record.pool().hold_reason()};
+      PoolMeta meta{record.pool().schema_version(), record.pool().next_id(),
+                    record.pool().hold_reason()};
+      const pb::PoolRecord& pool = record.pool();
+      if (Problem p = DecodeHead("audit_head", pool.audit_head(), meta.audit.head)) return p;
+      if (Problem p = DecodeHead("audit_dropped", pool.audit_dropped(), meta.audit.dropped)) {
+        return p;
+      }
       if (meta.schema_version != kSchemaVersion) {
         return absl::StrCat("schema version ", meta.schema_version, " is not ", kSchemaVersion);
       }
-      out = meta;
+      out = std::move(meta);
       return std::nullopt;
     }
     case pb::Record::kDevice: {
@@ -338,6 +354,16 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
       out = Item(std::move(entry));
       return std::nullopt;
     }
+    case pb::Record::kAuditRow: {
+      auto row = std::make_shared<AuditRow>();
+      row->key = key;
+      const pb::AuditRowRecord& in = record.audit_row();
+      if (Problem p = DecodeHead("an audit row", in.head(), row->head)) return p;
+      if (row->head.number == 0) return "an audit row without a number";
+      row->bytes = in.entries();
+      out = Item(AuditRowPtr(std::move(row)));
+      return std::nullopt;
+    }
     case pb::Record::BODY_NOT_SET:
       break;
   }
@@ -351,6 +377,28 @@ absl::Status BadRecord(Key key, const std::string& why) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<AuditEntry>> DecodeEntries(const AuditRow& row) {
+  pb::AuditEntriesRecord record;
+  if (!record.ParseFromString(row.bytes)) return BadRecord(row.key, "its entries do not parse");
+  std::vector<AuditEntry> entries;
+  for (const pb::AuditEntryRecord& in : record.entries()) {
+    AuditEntry& out = entries.emplace_back();
+    if (Problem p = DecodeTime("time", in.time_unix_us(), out.time)) return BadRecord(row.key, *p);
+    out.who = in.who();
+    out.method = in.method();
+    out.request_id = Uuid(in.request_id());
+    out.target = in.target();
+    out.more = in.more();
+    out.tenant = in.tenant();
+    out.reason = in.reason();
+    out.revision = in.revision();
+    out.role = in.role();
+    out.peer = in.peer();
+    out.outcome = in.outcome();
+  }
+  return entries;
+}
 
 // The record's audit is left unread: it is for people, and no part of the value.
 absl::StatusOr<std::variant<Item, PoolMeta>> DecodeRecord(Key key, absl::string_view value) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "fabric-manager/model/pool/caller.h"
 #include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/ports/store.h"
 
@@ -23,6 +24,9 @@ struct Audit {
   std::string principal;  // Identity URI; "manager" for the manager's own work.
   std::string action;     // "AllocateRegion", "bound", ...
   std::string reason;
+  // In the audit trail only.
+  std::string role = {};
+  CallOrigin origin = {};
 };
 
 // The record about the pool itself; its key is kPoolKey.
@@ -33,6 +37,7 @@ struct PoolMeta {
   // Not empty: `cxlpool fsck` does not know what records that were lost held. Devices that come in
   // are held whole (PlanSeenDevice).
   std::string hold_reason = {};
+  AuditBounds audit = {};
 };
 
 // The last time that a record can hold: the year 9999.
@@ -41,6 +46,10 @@ inline constexpr int64_t kMaxRecordMicros = 253402300799'000'000;
 // record_encode.cc. `item` is not Erased.
 std::string EncodeItem(const Item& item, const Audit& audit);
 std::string EncodePool(const PoolMeta& meta, const Audit& audit);
+// AuditRow::bytes. Texts are cut to kMaxAuditText.
+std::string EncodeEntries(const std::vector<AuditEntry>& entries);
+// DATA_LOSS/BAD_RECORD, as below.
+absl::StatusOr<std::vector<AuditEntry>> DecodeEntries(const AuditRow& row);
 
 absl::StatusOr<std::variant<Item, PoolMeta>> DecodeRecord(Key key, absl::string_view value);
 

@@ -96,6 +96,40 @@ TEST(RecordCodecTest, ThePoolsOwnRecord) {
   EXPECT_EQ(ReasonOf(DecodeRecord(kPoolKey, EncodePool({2, 4242}, kAudit)).status()), "BAD_RECORD");
 }
 
+TEST(RecordCodecTest, AuditRowsAndTheirBoundsKeepEveryField) {
+  const AuditBounds bounds{{3, std::string(32, 'd')}, {7, std::string(32, 'h')}};
+  auto decoded = DecodeRecord(kPoolKey, EncodePool({1, 4242, "", bounds}, kAudit));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(std::get<PoolMeta>(*decoded).audit, bounds);
+
+  const std::vector<AuditEntry> entries = {
+      FullAuditEntry(), AuditEntry{.time = kAudit.time, .who = "", .method = ""}};
+  const auto row = std::make_shared<AuditRow>(
+      AuditRow{.key = 20, .head = bounds.head, .bytes = EncodeEntries(entries)});
+  const Item back = RoundTrip(AuditRowPtr(row));
+  EXPECT_EQ(std::get<AuditRowPtr>(back)->key, row->key);
+  EXPECT_EQ(std::get<AuditRowPtr>(back)->head, row->head);
+  EXPECT_EQ(std::get<AuditRowPtr>(back)->bytes, row->bytes);
+  const auto read = DecodeEntries(*row);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, entries);
+
+  AuditRow broken = *row;
+  broken.bytes = "\xff";
+  EXPECT_EQ(ReasonOf(DecodeEntries(broken).status()), "BAD_RECORD");
+  broken.head.hash.pop_back();
+  const std::string value = EncodeItem(std::make_shared<const AuditRow>(broken), {});
+  EXPECT_EQ(ReasonOf(DecodeRecord(20, value).status()), "BAD_RECORD");
+}
+
+TEST(RecordCodecTest, LongTextsOfAnEntryAreCut) {
+  AuditEntry entry = FullAuditEntry();
+  entry.reason = std::string(kMaxAuditText - 1, 'x') + "\xc3\xa9";
+  const auto read = DecodeEntries(AuditRow{.key = 20, .head = {}, .bytes = EncodeEntries({entry})});
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->front().reason, std::string(kMaxAuditText - 1, 'x'));
+}
+
 TEST(RecordCodecTest, TheAuditTravelsWithTheRecord) {
   pb::Record record;
   ASSERT_TRUE(record.ParseFromString(EncodeItem(RegionPtr(FullRegion()), kAudit)));

@@ -84,6 +84,11 @@ void Encode(const Attachment& in, pb::AttachmentRecord& out) {
   if (!in.request_id.empty()) out.set_request_id(in.request_id.str());
 }
 
+void Encode(const AuditHead& in, pb::AuditHeadRecord& out) {
+  out.set_number(in.number);
+  out.set_hash(in.hash);
+}
+
 // What has its usual value is left out: a Region is written at every step of its ladder, and each
 // byte of it is synced.
 void Encode(const Region& in, pb::RegionRecord& out) {
@@ -268,6 +273,10 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
     out.set_time_unix_us(Micros(revocation->time));
   } else if (const auto* entry = std::get_if<TopologyEntry>(&item)) {
     std::visit(EncodeEntry{*record.mutable_topology_entry()}, entry->what);
+  } else if (const auto* row = std::get_if<AuditRowPtr>(&item)) {
+    Encode((*row)->head, *record.mutable_audit_row()->mutable_head());
+    record.mutable_audit_row()->set_entries((*row)->bytes);
+    return record.SerializeAsString();
   } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
     Encode(*tombstone->region, *record.mutable_tombstone()->mutable_region());
     record.mutable_tombstone()->set_gone_time_unix_us(Micros(tombstone->gone_time));
@@ -283,7 +292,37 @@ std::string EncodePool(const PoolMeta& meta, const Audit& audit) {
   record.mutable_pool()->set_schema_version(meta.schema_version);
   record.mutable_pool()->set_next_id(meta.next_id);
   record.mutable_pool()->set_hold_reason(Text(meta.hold_reason));
+  if (meta.audit.head.number != 0)
+    Encode(meta.audit.head, *record.mutable_pool()->mutable_audit_head());
+  if (meta.audit.dropped.number != 0) {
+    Encode(meta.audit.dropped, *record.mutable_pool()->mutable_audit_dropped());
+  }
   return Serialize(record, audit);
+}
+
+std::string EncodeEntries(const std::vector<AuditEntry>& entries) {
+  google::protobuf::Arena arena;
+  auto& record = *google::protobuf::Arena::CreateMessage<pb::AuditEntriesRecord>(&arena);
+  const auto text = [](const std::string& in) {
+    std::string out = Text(in);
+    return out.size() <= kMaxAuditText ? out : CutText(out, kMaxAuditText);
+  };
+  for (const AuditEntry& in : entries) {
+    pb::AuditEntryRecord& out = *record.add_entries();
+    out.set_time_unix_us(Micros(in.time));
+    out.set_who(text(in.who));
+    out.set_method(text(in.method));
+    if (!in.request_id.empty()) out.set_request_id(in.request_id.str());
+    out.set_target(text(in.target));
+    out.set_more(in.more);
+    out.set_tenant(text(in.tenant));
+    out.set_reason(text(in.reason));
+    out.set_revision(in.revision);
+    out.set_role(text(in.role));
+    out.set_peer(text(in.peer));
+    out.set_outcome(text(in.outcome));
+  }
+  return record.SerializeAsString();
 }
 
 }  // namespace cxlpool::fm

@@ -76,44 +76,6 @@ absl::Status StoreFailed(const absl::Status& why) {
                 "retry with the same request_id");
 }
 
-// What `change` makes of the Region, under the same name; null: it is gone from there.
-const Region* NowOf(const Region& before, const Change& change) {
-  for (const Item& item : change) {
-    const auto* now = std::get_if<RegionPtr>(&item);
-    if (now != nullptr && (*now)->key == before.key && (*now)->id == before.id) return now->get();
-  }
-  return nullptr;
-}
-
-// Whether all bytes are counted where they were.
-bool SameNumbers(const Region& before, const Region& now) {
-  return before.state == now.state && before.tenant == now.tenant &&
-         before.extents == now.extents && before.bad == now.bad;
-}
-
-// Hosts whose slots an item concerns.
-void AddHosts(const Item& item, std::vector<absl::string_view>& hosts) {
-  if (const auto* region = std::get_if<RegionPtr>(&item)) {
-    for (const Attachment& attachment : (*region)->attachments) hosts.push_back(attachment.host);
-  } else if (const auto* host = std::get_if<Host>(&item)) {
-    hosts.push_back(host->id);
-  }
-}
-
-// Whether it is of what ReadInfos reads.
-bool IsInfo(const Item& item) {
-  return std::holds_alternative<Device>(item) || std::holds_alternative<Tenant>(item);
-}
-
-std::pair<std::string, RegionEnd> EndOf(const Tombstone& tombstone) {
-  return {tombstone.region->id, {tombstone.gone_time, tombstone.region->state_reason}};
-}
-
-// Whether what the pool is made of may be another because of it.
-bool IsLaidDown(const Item& item) {
-  return std::holds_alternative<TopologyEntry>(item) || std::holds_alternative<Device>(item);
-}
-
 }  // namespace
 
 Proposal Proposal::Of(Item item, RegionPtr region) {
@@ -131,7 +93,8 @@ Writer::Writer(Options options, Executor* executor, Clock* clock, Store* store, 
       clock_(clock),
       store_(store),
       views_(views),
-      watch_(watch) {
+      watch_(watch),
+      trail_(options_.audit) {
   context_.next_id = [this] { return NextId(); };
   context_.make_tag = options_.make_tag;
   if (!context_.make_tag) context_.make_tag = [] { return Uuid(RandomUuid()); };
@@ -188,6 +151,7 @@ absl::Status Writer::Load(StoreImage image) {
         absl::StrCat("the store's records do not make a sound pool: ", status.message(),
                      "; run `cxlpool fsck DB`, or restore a backup"));
   }
+  meters_.audit_chain_ok = trail_.Load(meta_.audit, records);
   next_id_ = meta_.next_id;
   context_.hold_reason = meta_.hold_reason;
   watch_->Reset(revision_);
@@ -296,6 +260,11 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
   if (!proposal.ok()) return proposal.status();
   SetTimes(*proposal);
   Committed committed{std::move(proposal->region), revision_, std::move(proposal->bridges)};
+  for (AuditEntry& refusal : proposal->refusals) {
+    refusal.time = audit.time;
+    refusal.revision = revision_;
+    trail_.Note(std::move(refusal));
+  }
   if (proposal->change.empty()) return committed;
   absl::InlinedVector<std::string, 2> values;
   size_t bytes = put_bytes_;
@@ -332,6 +301,9 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
     const auto* before = std::get_if<RegionPtr>(&item);
     undurable_.try_emplace(KeyOf(item), before == nullptr ? nullptr : *before);
   }
+  AuditEntry entry = EntryOf(audit, proposal->change, *inverse, revision);
+  if (!proposal->request_id.empty()) entry.request_id = proposal->request_id;
+  trail_.Note(std::move(entry));
   changes_.push_back(std::move(proposal->change));
   inverses_.push_back(*std::move(inverse));
   return committed;
@@ -341,7 +313,8 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
 // is left to the one that was let in last, which is as much as any plan may have
 // (PlanContext::max_items).
 bool Writer::CommitIsFull() const {
-  return puts_.size() > limits_.max_batch_rows / 2 || put_bytes_ > limits_.max_batch_bytes / 2;
+  return puts_.size() > limits_.max_batch_rows / 2 || put_bytes_ > limits_.max_batch_bytes / 2 ||
+         trail_.row_bytes() > limits_.max_row_bytes / 2;
 }
 
 // Whether `more` items are to wait for the next commit. A batch is not begun where it is sure to be
@@ -390,24 +363,15 @@ void Writer::Pump() {
     queue_.push_front(std::move(pending));
     break;
   }
-  if (changes_.empty() && puts_.empty()) {
+  if (changes_.empty() && puts_.empty() && trail_.row_bytes() == 0) {
     Tell(FinishGroup(absl::OkStatus()));
     executor_->Post([this] { Pump(); });
     return;
   }
-  if (changes_.empty()) ++revision_;  // Only ids: still a commit of its own revision.
-  // More than this group can have buried, so that they never pile up; but no more than there is
-  // room for beside the pool's own record.
-  const size_t room = max_batch_rows_ - std::min(max_batch_rows_, puts_.size() + 1);
-  const Change expired = state_.ExpiredTombstones(
-      clock_->Now(), std::min(room, kTombstonesPerCommit + changes_.size()));
-  if (!expired.empty()) {
-    if (auto inverse = state_.Apply(expired); inverse.ok()) {
-      for (const Item& item : expired) puts_[KeyOf(item)].clear();
-      changes_.push_back(expired);
-      inverses_.push_back(*std::move(inverse));
-    }
-  }
+  // Only ids, or refusals: still a commit of its own revision.
+  if (changes_.empty()) ++revision_;
+  ForgetExpired();
+  CloseAudit();
   StoreBatch batch{.epoch = epoch_,
                    .base_revision = base_revision_,
                    .revision = revision_,
@@ -445,6 +409,34 @@ void Writer::Pump() {
   });
 }
 
+// Erases tombstones that have been kept long enough: more than this group can have buried, so that
+// they never pile up; but no more than there is room for beside the pool's own record and the audit
+// row.
+void Writer::ForgetExpired() {
+  const size_t room = max_batch_rows_ - std::min(max_batch_rows_, puts_.size() + 2);
+  const Change expired = state_.ExpiredTombstones(
+      clock_->Now(), std::min(room, kTombstonesPerCommit + changes_.size()));
+  if (expired.empty()) return;
+  auto inverse = state_.Apply(expired);
+  if (!inverse.ok()) return;
+  for (const Item& item : expired) puts_[KeyOf(item)].clear();
+  changes_.push_back(expired);
+  inverses_.push_back(*std::move(inverse));
+}
+
+// The group's row, and with it where the trail now ends, into the same commit.
+void Writer::CloseAudit() {
+  const size_t room = max_batch_rows_ - std::min(max_batch_rows_, puts_.size() + 2);
+  const AuditTrail::Step step = trail_.Close(context_.next_id, room);
+  if (step.row == nullptr) return;
+  if (!CXLPOOL_MUTANT("audit-row-outside-transaction")) {
+    puts_[step.row->key] = EncodeItem(step.row, {});
+  }
+  for (const Key key : step.dropped) puts_[key].clear();
+  meta_.audit = step.bounds;
+  puts_[kPoolKey] = EncodePool(meta_, Audit{context_.now, "manager", "audit", ""});
+}
+
 // Takes the group off the writer: applied and published, or undone.
 Writer::Finished Writer::FinishGroup(const absl::Status& status) {
   CXLPOOL_CHECK(changes_.size() == inverses_.size(), "a group of ", changes_.size(),
@@ -459,6 +451,7 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
     // Ids of the failed group stay given out; the next group writes the bound again.
     revision_ = base_revision_;
     meta_.next_id = next_id_;
+    meta_.audit = trail_.Finish(false);
     changes_.clear();
     PublishView();
     // A refusal that changed nothing is the caller's to hear, and no reason to end.
@@ -467,6 +460,8 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
     }
   } else {
     CountGroup();
+    meters_.audit_entries.Add(trail_.entries());
+    meta_.audit = trail_.Finish(true);
     // Before the view: a watcher that begins at a revision of a view finds it known.
     watch_->Advance(revision_);
     if (!changes_.empty()) {
@@ -523,178 +518,6 @@ RegionPtr Writer::Durable(Key key) const {
   if (!planned) return before->second;
   const RegionPtr* now = state_.FindRegion(key);
   return now == nullptr ? nullptr : *now;
-}
-
-void Writer::PublishGroup() {
-  PublishView();
-  watch_->Publish(std::move(events_));
-}
-
-// As PublishView; but what the records say is what there is.
-void Writer::PublishLoaded(const Change& records, Publication& publication) {
-  stale_numbers_ = true;
-  for (const Item& item : records) {
-    if (const auto* host = std::get_if<Host>(&item)) {
-      publication.hosts.push_back(LookAtHost(*host));
-    } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
-      publication.ends.push_back(EndOf(*tombstone));
-    }
-  }
-  std::sort(publication.ends.begin(), publication.ends.end(),
-            [](const auto& a, const auto& b) { return a.second.time < b.second.time; });
-  Publish(publication);
-}
-
-// What the group's changes made of the view, in their order; of each one what it replaced first.
-void Writer::PublishView() {
-  Publication& publication = publication_;
-  const std::set<std::string> stale_hosts = std::exchange(stale_hosts_, {});
-  std::vector<absl::string_view> hosts(stale_hosts.begin(), stale_hosts.end());
-  hosts.reserve(hosts.size() + changes_.size());
-  // Of both sides of a change: what is new replaces Erased, and what is taken back leaves it.
-  const auto note = [this](const Item& item) {
-    stale_infos_ |= IsInfo(item);
-    stale_laid_down_ |= IsLaidDown(item);
-    if (std::holds_alternative<Revocation>(item)) access_rules_ = nullptr;
-    if (std::holds_alternative<RoleBinding>(item)) access_rules_ = nullptr;
-  };
-  for (size_t i = 0; i < changes_.size(); ++i) {
-    for (const Item& item : inverses_[i]) {
-      AddHosts(item, hosts);
-      note(item);
-      const auto* before = std::get_if<RegionPtr>(&item);
-      const Region* now = before == nullptr ? nullptr : NowOf(**before, changes_[i]);
-      stale_numbers_ |=
-          now == nullptr ? !std::holds_alternative<Host>(item) : !SameNumbers(**before, *now);
-      if (before == nullptr || now != nullptr) continue;
-      publication.regions.push_back({*before, true});
-      publication.tags.emplace_back((*before)->tag, nullptr);
-    }
-    for (const Item& item : changes_[i]) {
-      AddHosts(item, hosts);
-      if (const auto* now = std::get_if<RegionPtr>(&item)) {
-        publication.regions.push_back({*now});
-        publication.tags.emplace_back((*now)->tag, *now);
-      } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
-        if (!CXLPOOL_MUTANT("no-word-of-the-gone")) publication.ends.push_back(EndOf(*tombstone));
-      } else {
-        note(item);
-      }
-    }
-  }
-  std::sort(hosts.begin(), hosts.end());
-  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
-  for (const absl::string_view id : hosts) {
-    const Host* host = state_.FindHost(id);
-    if (host != nullptr) {
-      publication.hosts.push_back(LookAtHost(*host));
-    } else if (!CXLPOOL_MUTANT("removed-host-stays-visible")) {
-      // Removed; or some Region is attached where nobody is enrolled, and nothing goes.
-      HostView gone;
-      gone.host.id = std::string(id);
-      gone.gone = true;
-      publication.hosts.push_back(std::make_shared<const HostView>(std::move(gone)));
-    }
-  }
-  Publish(publication);
-}
-
-// Adds what every publication has, and hands it to the readers.
-void Writer::Publish(Publication& publication) {
-  publication.revision = revision_;
-  if (std::exchange(stale_laid_down_, false)) {
-    topology_ = std::make_shared<const Topology>(state_.topology());
-    const TopologyTables tables = state_.GetTopologyTables();
-    std::erase_if(unseen_devices_, [&](const auto& unseen) {
-      return state_.FindDevice(unseen.first) != nullptr ||
-             std::none_of(tables.devices.begin(), tables.devices.end(),
-                          [&](const DeviceEntry& entry) { return entry.id == unseen.first; });
-    });
-    laid_down_ = std::make_shared<const LaidDown>(LaidDown{tables, unseen_devices_});
-    stale_infos_ = true;  // Failure domains.
-  }
-  publication.topology = topology_;
-  publication.laid_down = laid_down_;
-  if (access_rules_ == nullptr) {
-    access_rules_ = std::make_shared<const AccessRules>(state_.access_rules());
-  }
-  publication.access_rules = access_rules_;
-  stale_numbers_ |= stale_infos_;
-  if (std::exchange(stale_infos_, false)) ReadInfos();
-  if (std::exchange(stale_numbers_, false)) ReadNumbers(publication);
-  views_->Publish(publication);
-}
-
-void Writer::ReadNumbers(Publication& publication) {
-  publication.has_numbers = true;
-  publication.device_infos = device_infos_;
-  for (const DeviceIndex index : device_order_) {
-    const bool placeable = state_.placeable().Contains(index);
-    publication.devices.push_back(
-        {state_.UseOf(index), placeable ? state_.space().largest_free_bytes(index) : 0});
-  }
-  publication.tenant_infos = tenant_infos_;
-  for (const Interned& tenant : tenant_order_) publication.tenants.push_back(state_.UseOf(tenant));
-  publication.capacity = state_.GetCapacity();
-}
-
-std::shared_ptr<const HostView> Writer::LookAtHost(const Host& host) const {
-  return std::make_shared<const HostView>(
-      HostView{host, state_.RuntimeOf(host.id), state_.Occupied(host.id)});
-}
-
-// What devices and tenants are, apart from their numbers: read anew where it may have changed.
-void Writer::ReadInfos() {
-  auto devices = std::make_shared<std::vector<DeviceView>>();
-  device_order_.clear();
-  for (const auto& [id, device] : state_.devices()) {
-    const DeviceIndex index = *state_.IndexOf(Interned(id));
-    const uint32_t most = state_.MaxLds(index);
-    device_order_.push_back(index);
-    devices->push_back(
-        {device, {}, 0, state_.topology().DomainOf(id), most == UINT32_MAX ? 0 : most});
-  }
-  device_infos_ = std::move(devices);
-
-  auto tenants = std::make_shared<std::vector<TenantView>>();
-  if (state_.FindTenant(kDefaultTenant) == nullptr) {
-    tenants->push_back({Tenant{.key = 0, .id = kDefaultTenant}, {}});
-  }
-  for (const auto& [id, tenant] : state_.tenants()) tenants->push_back({tenant, {}});
-  std::sort(tenants->begin(), tenants->end(),
-            [](const TenantView& a, const TenantView& b) { return a.tenant.id < b.tenant.id; });
-  tenant_order_.clear();
-  for (const TenantView& tenant : *tenants) tenant_order_.emplace_back(tenant.tenant.id);
-  tenant_infos_ = std::move(tenants);
-}
-
-void Writer::SetRuntime(const std::string& host, HostRuntime runtime) {
-  std::vector<std::pair<std::string, HostRuntime>> of_hosts;
-  of_hosts.emplace_back(host, std::move(runtime));
-  SetRuntimes(std::move(of_hosts));
-}
-
-void Writer::SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hosts) {
-  for (auto& [host, runtime] : of_hosts) {
-    state_.SetRuntime(host, std::move(runtime));
-    stale_hosts_.insert(host);
-  }
-  if (CXLPOOL_MUTANT("show-uncommitted")) PublishView();
-  if (!committing_) PublishView();  // A commit under way publishes in a moment.
-}
-
-void Writer::SetReachable(const std::map<std::string, std::string>& why_not) {
-  if (why_not.empty()) return;
-  for (const auto& [device, why] : why_not) {
-    if (state_.FindDevice(device) != nullptr) {
-      state_.SetReachable(device, why);
-    } else {
-      unseen_devices_[device] = why;
-      stale_laid_down_ = true;
-    }
-  }
-  stale_infos_ = true;
-  if (!committing_) PublishView();
 }
 
 }  // namespace cxlpool::fm

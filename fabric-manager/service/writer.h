@@ -25,6 +25,7 @@
 #include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/ports/store.h"
+#include "fabric-manager/service/audit_trail.h"
 #include "fabric-manager/service/meters.h"
 #include "fabric-manager/service/record_codec.h"
 #include "fabric-manager/service/view.h"
@@ -39,6 +40,9 @@ struct Proposal {
   Change change;
   RegionPtr region;  // For the answer; may be null.
   std::vector<HostPlacement::OnBridge> bridges = {};
+  // For the audit trail:
+  Uuid request_id = {};                   // Where it is not the whole submission's.
+  std::vector<AuditEntry> refusals = {};  // Calls that were refused; they get time and revision.
 
   // Changes one record.
   static Proposal Of(Item item, RegionPtr region);
@@ -69,6 +73,7 @@ class Writer {
     bool enforces_read_only = false;
     FabricRules fabric = {};  // Of the driver: FabricSettings::rules.
     Policy default_policy = Policy::kPack;
+    AuditLimits audit = {};
     std::function<Uuid()> make_tag = nullptr;  // Of new Regions; null: random ones.
     // What becomes the row's value; null: EncodeItem.
     std::function<std::string(const Item&, const Audit&)> encode = nullptr;
@@ -116,6 +121,9 @@ class Writer {
 
   // Devices of it that the fabric has never shown, and why, as SetReachable last said.
   const std::map<std::string, std::string>& UnseenDevices() const { return unseen_devices_; }
+
+  // Any thread, for its Read.
+  const AuditTrail& trail() const { return trail_; }
 
   // What is counted, here and by those who know the Writer. Any thread.
   Meters& meters() const { return meters_; }
@@ -171,6 +179,8 @@ class Writer {
   bool CommitIsFull() const;
   void TellWhetherFull(const absl::Status& committed);
   void Pump();
+  void ForgetExpired();
+  void CloseAudit();
   Planned Begin(Pending& pending);
   void PlanAll(Pending& pending);
   void SetTimes(Proposal& proposal);
@@ -236,6 +246,8 @@ class Writer {
   std::vector<DeviceIndex> device_order_;
   std::shared_ptr<const std::vector<TenantView>> tenant_infos_;
   std::vector<Interned> tenant_order_;
+
+  AuditTrail trail_;
 
   // The group under way.
   std::vector<Planned> group_;

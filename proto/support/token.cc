@@ -1,7 +1,6 @@
 #include "proto/support/token.h"
 
 #include <openssl/crypto.h>
-#include <openssl/sha.h>
 
 #include <algorithm>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
+#include "proto/support/sha256.h"
 
 namespace cxlpool {
 namespace {
@@ -39,13 +39,7 @@ absl::StatusOr<std::string> TokenName(absl::string_view token) {
   return BadToken("what was given as a token is none");
 }
 
-std::string TokenHash(absl::string_view token) {
-  std::string hash(SHA256_DIGEST_LENGTH, '\0');
-  static_assert(SHA256_DIGEST_LENGTH == kTokenHashBytes);
-  SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(),
-         reinterpret_cast<unsigned char*>(hash.data()));
-  return hash;
-}
+std::string TokenHash(absl::string_view token) { return Sha256({token}); }
 
 bool SameTokenHash(absl::string_view a, absl::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;

@@ -14,11 +14,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "proto/support/sha256.h"
 
 namespace cxlpool {
 
 inline constexpr absl::string_view kTokenIdentity = "cxlpool://token/";
-inline constexpr size_t kTokenHashBytes = 32;
+inline constexpr size_t kTokenHashBytes = kSha256Bytes;
 
 // A new one of that name (names.h, CheckResourceId), with bits from the kernel.
 std::string NewToken(absl::string_view name);

@@ -134,6 +134,25 @@ inline Tenant FullTenant() {
   return tenant;
 }
 
+inline AuditEntry FullAuditEntry() {
+  AuditEntry entry;
+  [[maybe_unused]] auto& [time, who, method, role, peer, request_id, outcome, target, more, tenant,
+                          reason, revision] = entry;
+  time = absl::FromUnixMicros(1'600'000'000'000'001);
+  who = "cxlpool://operator/bob";
+  method = "ReleaseRegion";
+  role = "OPERATOR";
+  peer = "ipv4:10.0.0.7:5000";
+  request_id = Uuid(std::string(16, 'j'));
+  outcome = "ROLE_NOT_ALLOWED";
+  target = "regions/kv";
+  more = 3;
+  tenant = "ml";
+  reason = "job ended";
+  revision = 104;
+  return entry;
+}
+
 inline Revocation FullRevocation() {
   Revocation revocation;
   [[maybe_unused]] auto& [key, subject, reason, principal, time] = revocation;

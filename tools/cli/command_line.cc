@@ -226,6 +226,7 @@ void AddAll(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
   AddRegionCommands(app, chosen);
   AddInventoryCommands(app, chosen);
   AddAccessCommands(app, chosen);
+  AddEventCommands(app, chosen);
   AddContextCommands(app, chosen);
   AddPkiCommands(app, chosen);
   AddFsckCommand(app, chosen);

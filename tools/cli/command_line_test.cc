@@ -78,6 +78,17 @@ TEST(CommandLineTest, ATokenIsABindingOfItsName) {
   EXPECT_EQ(ReasonFor({"token", "create", "ci", "--role", "viewer", "--reason", "x"}), "USAGE");
 }
 
+TEST(CommandLineTest, EventsAndTheirTrailBecomeRequests) {
+  const auto list =
+      Pool<ListEvents>({"event", "list", "--of", "regions/kv", "--by", "manager", "--limit", "7"});
+  EXPECT_EQ(list.request.resource(), "regions/kv");
+  EXPECT_EQ(list.request.who(), "manager");
+  EXPECT_EQ(list.most, 7u);
+  EXPECT_EQ(Pool<ListEvents>({"event", "ls"}).most, 100u);
+  EXPECT_EQ(Pool<VerifyAudit>({"audit", "verify", "--anchor", "1:00"}).request.anchor(), "1:00");
+  EXPECT_EQ(ReasonFor({"event", "list", "--limit", "x"}), "BAD_VALUE");
+}
+
 TEST(CommandLineTest, AllocateBecomesItsRequest) {
   const auto command = Pool<AllocateRegion>({"region",    "allocate",     "kv",
                                              "--size",    "1.5GiB",       "--host",

@@ -134,6 +134,12 @@ struct CreateToken {
   google::protobuf::Duration term;
 };
 struct ListTokens {};
+// The last `most` events that fit the request, 0: all that are kept.
+struct ListEvents {
+  v1::ListEventsRequest request;
+  uint64_t most = 100;
+};
+using VerifyAudit = Call<v1::VerifyAuditRequest>;
 struct ShowTopology {};
 // Who has how much of the pool, the largest first; `most` rows of each kind, 0: all.
 struct ShowTop {
@@ -211,8 +217,8 @@ using PoolCommand =
                  FenceHost, ListDevices, ShowDevice, DiscoverDevices, AddDevice, DrainDevice,
                  RemoveDevice, FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant,
                  RevokeCertificate, RestoreCertificate, ListRevocations, ListAccess, GrantAccess,
-                 RevokeAccess, CreateToken, ListTokens, ShowSelf, ShowCapacity, Explain,
-                 ShowTopology, ShowTop, ShowReport, ApplyTopology, Backup>;
+                 RevokeAccess, CreateToken, ListTokens, ShowSelf, ListEvents, VerifyAudit,
+                 ShowCapacity, Explain, ShowTopology, ShowTop, ShowReport, ApplyTopology, Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
 enum class OutputFormat { kTable, kJson, kYaml, kName };

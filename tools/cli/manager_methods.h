@@ -42,6 +42,8 @@
   X(Access, ListRoleBindings, ListRoleBindingsRequest, ListRoleBindingsResponse)           \
   X(Access, SetRoleBinding, SetRoleBindingRequest, RoleBinding)                            \
   X(Access, RemoveRoleBinding, RemoveRoleBindingRequest, RemoveRoleBindingResponse)        \
+  X(Access, ListEvents, ListEventsRequest, ListEventsResponse)                             \
+  X(Access, VerifyAudit, VerifyAuditRequest, VerifyAuditResponse)                          \
   X(Access, GetSelf, GetSelfRequest, Self)
 
 #endif  // CXLPOOL_TOOLS_CLI_MANAGER_METHODS_H_

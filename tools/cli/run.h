@@ -39,6 +39,7 @@ absl::Status Run(GrantAccess& command, Connection& connection, Printer& printer)
 absl::Status Run(CreateToken& command, Connection& connection, Printer& printer);
 absl::Status Run(ListTokens& command, Connection& connection, Printer& printer);
 absl::Status Run(RevokeAccess& command, Connection& connection, Printer& printer);
+absl::Status Run(ListEvents& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowTopology& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowTop& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowReport& command, Connection& connection, Printer& printer);
@@ -65,6 +66,7 @@ absl::Status PrintAnswer(Printer& printer, const v1::ListRevocationsResponse& re
 absl::Status PrintAnswer(Printer& printer, const v1::RoleBinding& binding);
 absl::Status PrintAnswer(Printer& printer, const v1::ListRoleBindingsResponse& bindings);
 absl::Status PrintAnswer(Printer& printer, const v1::Self& self);
+absl::Status PrintAnswer(Printer& printer, const v1::VerifyAuditResponse& verified);
 
 // What a list holds, all pages together. A manager of the release before has one page.
 template <typename Request>

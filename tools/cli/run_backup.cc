@@ -104,10 +104,17 @@ class PartFile {
 
 }  // namespace
 
-// JSON: {"file": PATH, "revision": "N", "size_bytes": "N"}.
+// JSON: {"file": PATH, "revision": "N", "size_bytes": "N", "audit_anchor": "ROW:HASH"}.
 absl::Status Run(Backup& command, Connection& connection, Printer& printer) {
   PartFile file(command.file);
   if (absl::Status status = file.Make(); !status.ok()) return status;
+  // Before the copy is made, so that the copy has it. A manager of the release before has no trail.
+  std::string anchor;
+  if (const auto trail = connection.Send(v1::VerifyAuditRequest()); trail.ok()) {
+    anchor = trail->head();
+  } else if (!absl::IsUnimplemented(trail.status())) {
+    return trail.status();
+  }
   uint64_t revision = 0;
   uint64_t total = 0;
   bool last = false;
@@ -137,9 +144,11 @@ absl::Status Run(Backup& command, Connection& connection, Printer& printer) {
   fields["file"].set_string_value(command.file);
   fields["revision"].set_string_value(absl::StrCat(revision));
   fields["size_bytes"].set_string_value(absl::StrCat(total));
-  return Print(printer, json,
-               absl::StrCat(command.file, ": the pool at revision ", revision, ", ",
-                            FormatByteSize(total), "\n"));
+  if (!anchor.empty()) fields["audit_anchor"].set_string_value(anchor);
+  return Print(
+      printer, json,
+      absl::StrCat(command.file, ": the pool at revision ", revision, ", ", FormatByteSize(total),
+                   "\n", anchor.empty() ? "" : absl::StrCat("audit trail: ", anchor, "\n")));
 }
 
 }  // namespace cxlpool::cli

@@ -133,6 +133,7 @@ void AddBareList(CLI::App* parent, const char* help, Chosen& chosen) {
 void AddRegionCommands(CLI::App& app, Chosen& chosen);
 void AddInventoryCommands(CLI::App& app, Chosen& chosen);
 void AddAccessCommands(CLI::App& app, Chosen& chosen);
+void AddEventCommands(CLI::App& app, Chosen& chosen);
 void AddContextCommands(CLI::App& app, Chosen& chosen);
 void AddPkiCommands(CLI::App& app, Chosen& chosen);
 void AddFsckCommand(CLI::App& app, Chosen& chosen);

@@ -41,6 +41,11 @@ bool Caller::Has(Right right) const {
   return false;
 }
 
+std::string Caller::RoleText() const {
+  if (is_nobody()) return "";
+  return is_host() ? "HOST" : std::string(ToString(role_));
+}
+
 absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right right) {
   if (caller.is_nobody()) {
     return Refuse(absl::StatusCode::kInternal, "NO_CALLER", "the call does not say who makes it",

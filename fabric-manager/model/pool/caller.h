@@ -16,6 +16,7 @@
 #include "fabric-manager/model/pool/access_rules.h"
 #include "fabric-manager/model/pool/host.h"
 #include "fabric-manager/model/pool/region.h"
+#include "proto/support/uuid.h"
 
 namespace cxlpool::fm {
 
@@ -28,6 +29,13 @@ enum class Right {
   kRunPool,     // Decide for others: devices, hosts.
   kAdminister,  // What rests on a person's word or is about rights: force, fences, failed devices,
                 // tenants, revocations, bindings.
+};
+
+// Which call it was, for the audit trail. No part of what is judged.
+struct CallOrigin {
+  std::string peer = {};  // Where it came from: "ipv4:10.0.0.7:5000".
+  Uuid request_id = {};
+  friend bool operator==(const CallOrigin&, const CallOrigin&) = default;
 };
 
 class Caller {
@@ -70,6 +78,10 @@ class Caller {
   bool Has(Right right) const;
   const std::string& identity() const { return identity_; }
   const std::string& host() const { return host_; }  // Empty unless is_host().
+  std::string RoleText() const;                      // "ADMIN", "HOST"; empty: nobody.
+
+  const CallOrigin& origin() const { return origin_; }
+  void SetOrigin(CallOrigin origin) { origin_ = std::move(origin); }
 
   // Whether it knows the users and processes of `first_host`.
   bool knows_users_of(absl::string_view first_host) const {
@@ -88,6 +100,7 @@ class Caller {
   std::string identity_;
   std::string host_;
   std::vector<std::string> tenants_;
+  CallOrigin origin_;
 };
 
 // Whether `caller` has `right` now. INTERNAL/NO_CALLER: nobody. PERMISSION_DENIED: NOT_ENROLLED (no

@@ -43,6 +43,7 @@ Key KeyOf(const Item& item) {
     Key operator()(const Revocation& revocation) const { return revocation.key; }
     Key operator()(const RoleBinding& binding) const { return binding.key; }
     Key operator()(const TopologyEntry& entry) const { return entry.key; }
+    Key operator()(const AuditRowPtr& row) const { return row->key; }
   };
   return std::visit(Visitor{}, item);
 }
@@ -86,6 +87,7 @@ absl::Status PoolState::Restore(const Change& records) {
   const auto restore = [&](bool devices) {
     for (const Item& item : records) {
       if (std::holds_alternative<Device>(item) != devices) continue;
+      if (std::holds_alternative<AuditRowPtr>(item)) continue;
       const auto undo = ApplyOne(item);
       if (!undo.ok()) return undo.status();
       if (!std::holds_alternative<Erased>(*undo))
@@ -139,7 +141,9 @@ absl::StatusOr<Item> PoolState::ApplyOne(const Item& item) {
     return PutNamed(access_rules_.bindings, Kind::kRoleBinding, binding->identity, *binding);
   }
   if (const auto* entry = std::get_if<TopologyEntry>(&item)) return PutTopologyEntry(*entry);
-  if (named_.contains(key) || key == 0) return Broken("record ", key, " is not a Region's");
+  if (named_.contains(key) || key == 0 || std::holds_alternative<AuditRowPtr>(item)) {
+    return Broken("record ", key, " is not a Region's");
+  }
   const auto* tombstone = std::get_if<Tombstone>(&item);
   return tombstone != nullptr ? PutTombstone(*tombstone) : PutRegion(std::get<RegionPtr>(item));
 }

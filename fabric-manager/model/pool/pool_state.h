@@ -31,6 +31,7 @@
 #include "absl/container/node_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "fabric-manager/model/audit/audit_chain.h"
 #include "fabric-manager/model/pool/access_rules.h"
 #include "fabric-manager/model/pool/attachment_index.h"
 #include "fabric-manager/model/pool/device_table.h"
@@ -47,7 +48,7 @@ struct Erased {
   Key key = 0;
 };
 using Item = std::variant<RegionPtr, Host, Device, Tombstone, Erased, Tenant, Revocation,
-                          RoleBinding, TopologyEntry>;
+                          RoleBinding, TopologyEntry, AuditRowPtr>;
 Key KeyOf(const Item& item);
 
 // What one request changes; applied whole or not at all, in order. At most one item a key.
@@ -61,7 +62,8 @@ class PoolState {
   absl::StatusOr<Change> Apply(const Change& change);
 
   // The same for the records of a store, in any order, into a state that is empty; what remains of
-  // it after an error is of no use.
+  // it after an error is of no use. Rows of the audit trail are passed over: they say what became
+  // of the pool, and are no part of it.
   absl::Status Restore(const Change& records);
 
   // Reads. Pointers live until the next Apply. Null: there is none.

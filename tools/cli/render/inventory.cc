@@ -243,6 +243,17 @@ std::string RoleBindingTable(const v1::ListRoleBindingsResponse& bindings) {
   return table.ToString();
 }
 
+std::string EventTable(const v1::ListEventsResponse& events) {
+  Table table({{"TIME"}, {"WHO"}, {"FROM"}, {"WHAT"}, {"OF"}, {"OUTCOME"}, {"REASON"}});
+  for (const v1::Event& event : events.events()) {
+    const std::string more = event.more() == 0 ? "" : absl::StrCat(" +", event.more());
+    table.AddRow({TimeText(event.has_time(), event.time()), event.who(), event.peer(),
+                  event.method(), event.resource() + more,
+                  event.refused().empty() ? "done" : event.refused(), event.reason()});
+  }
+  return table.ToString();
+}
+
 // Below the table: what a person has to do something about, host by host; then certificates that
 // have ended or end soon.
 std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now) {

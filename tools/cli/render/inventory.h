@@ -20,6 +20,7 @@ std::string DiscoveredTable(const v1::DiscoverDevicesResponse& discovered);
 std::string DrainText(const v1::DrainDeviceResponse& drained);
 std::string TenantTable(const v1::ListTenantsResponse& tenants);
 std::string RoleBindingTable(const v1::ListRoleBindingsResponse& bindings);
+std::string EventTable(const v1::ListEventsResponse& events);
 std::string RevocationTable(const v1::ListRevocationsResponse& revocations);
 // `now`: a certificate that has ended then, or ends soon, is marked.
 std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now = absl::Now());

@@ -1,0 +1,87 @@
+// Writes the audit trail (model/audit/audit_chain.h): an entry for each change of the group that is
+// being planned, one row for all of them, in the same commit. Nothing is changed without an entry,
+// and no entry is written of what was not changed.
+//
+// What the pool forgets an hour after a Region has gone (its tombstone) is no change.
+//
+// A part of the Writer, on its executor, but for Read.
+#ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_AUDIT_TRAIL_H_
+#define CXLPOOL_FABRIC_MANAGER_SERVICE_AUDIT_TRAIL_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "fabric-manager/model/audit/audit_chain.h"
+#include "fabric-manager/model/pool/pool_state.h"
+#include "fabric-manager/service/record_codec.h"
+#include "proto/support/mutex.h"
+
+namespace cxlpool::fm {
+
+// How much of the trail is kept: then rows are dropped, the oldest first.
+struct AuditLimits {
+  size_t max_rows = 100'000;
+  size_t max_bytes = 32 << 20;
+};
+
+// The entry of one change, whose `inverse` says what was there before. `change` is not empty.
+AuditEntry EntryOf(const Audit& audit, const Change& change, const Change& inverse,
+                   uint64_t revision);
+
+class AuditTrail {
+ public:
+  explicit AuditTrail(const AuditLimits& limits) : limits_(limits) {}
+
+  // Goes on from what a store has: `bounds`, and the rows among `records`, which are in order of
+  // key. What is wrong with it goes into the log, and is there as long as its rows are: a manager
+  // that did not start would help nobody. False: something is.
+  bool Load(const AuditBounds& bounds, const Change& records);
+
+  // An entry of the group under way. It is forgotten by Finish.
+  void Note(AuditEntry entry);
+  size_t entries() const { return entries_.size(); }
+  // How large the row of the group is about to be, at most.
+  size_t row_bytes() const { return row_bytes_; }
+
+  // What the group's commit is to have beside its changes.
+  struct Step {
+    AuditRowPtr row;           // Null: there is no entry, and nothing to do.
+    std::vector<Key> dropped;  // Records that are erased with it.
+    AuditBounds bounds;        // For the pool's record.
+  };
+  // `max_dropped`: so many records at most.
+  Step Close(const std::function<Key()>& next_key, size_t max_dropped);
+
+  // The group was made durable, or undone. How the trail is now.
+  AuditBounds Finish(bool durable);
+
+  // What is durable: the rows from `first` to `last`, where they are kept, the oldest first. Any
+  // thread.
+  struct Kept {
+    AuditBounds bounds;
+    std::vector<AuditRowPtr> rows;
+  };
+  Kept Read(uint64_t first = 0, uint64_t last = UINT64_MAX) const;
+
+ private:
+  static size_t BytesOf(const AuditRow& row) { return row.bytes.size() + kRowOverhead; }
+  static constexpr size_t kRowOverhead = 64;
+
+  const AuditLimits limits_;
+  // Written by the Writer alone, which reads them without it.
+  mutable Mutex mutex_;
+  AuditBounds bounds_;
+  std::deque<AuditRowPtr> rows_;
+  size_t bytes_ = 0;  // Of `rows_`.
+
+  // The group under way.
+  std::vector<AuditEntry> entries_;
+  size_t row_bytes_ = 0;
+  Step step_;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_SERVICE_AUDIT_TRAIL_H_

@@ -1,0 +1,277 @@
+#include "fabric-manager/service/audit_trail.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/store_memory/memory_store.h"
+#include "fabric-manager/service/writer.h"
+#include "proto/support/manual_executor.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// What a disk has of the trail.
+struct StoredTrail {
+  PoolMeta pool;
+  std::vector<AuditRowPtr> rows;
+  std::vector<std::vector<AuditEntry>> entries;  // Of each row.
+  std::map<std::string, uint64_t> tenants;       // All records of tenants, with their quota.
+};
+
+class AuditTrailTest : public testing::Test {
+ protected:
+  AuditTrailTest() { Start(); }
+
+  // Ends the manager that is there, and starts another on the same disk.
+  void Start() {
+    writer.reset();
+    store = std::make_unique<MemoryStore>(disk, &executor, absl::Milliseconds(1));
+    writer = std::make_unique<Writer>(Writer::Options{.audit = limits}, &executor, &executor,
+                                      store.get(), &views, &watch);
+    writer->Open({.on_committed = [](const auto&) {}, .on_fatal = [](const absl::Status&) {}},
+                 [](const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; });
+    executor.RunReady();
+  }
+
+  // Planned with the others of the same group.
+  void SetTenant(const std::string& id, uint64_t quota_bytes) {
+    writer->Submit(
+        Audit{{},
+              "cxlpool://operator/alice",
+              "SetTenant",
+              "asked for",
+              "ADMIN",
+              {"ipv4:10.0.0.7:5000", Uuid("0123456789abcdef")}},
+        [id, quota_bytes](const PoolState& state,
+                          PlanContext& context) -> absl::StatusOr<Proposal> {
+          const Tenant* known = state.FindTenant(id);
+          return Proposal::Of(Tenant{.key = known == nullptr ? context.next_id() : known->key,
+                                     .id = id,
+                                     .quota_bytes = quota_bytes},
+                              nullptr);
+        },
+        [](const absl::StatusOr<Committed>&) {});
+  }
+  void Settle() { executor.Advance(absl::Milliseconds(20)); }
+
+  // Takes the disk: the manager that is there may commit nothing any more.
+  StoredTrail Read() {
+    StoredTrail stored;
+    for (const Row& row : disk->TakeOver().rows) {
+      auto record = DecodeRecord(row.key, row.value);
+      EXPECT_TRUE(record.ok()) << record.status();
+      if (const auto* pool = std::get_if<PoolMeta>(&*record)) {
+        stored.pool = *pool;
+        continue;
+      }
+      const Item& item = std::get<Item>(*record);
+      if (const auto* audit = std::get_if<AuditRowPtr>(&item)) {
+        stored.rows.push_back(*audit);
+        auto entries = DecodeEntries(**audit);
+        EXPECT_TRUE(entries.ok()) << entries.status();
+        stored.entries.push_back(*std::move(entries));
+      } else if (const auto* tenant = std::get_if<Tenant>(&item)) {
+        stored.tenants[tenant->id] = tenant->quota_bytes;
+      }
+    }
+    for (const AuditFlaw& flaw : VerifyChain(stored.pool.audit, stored.rows)) {
+      ADD_FAILURE() << flaw.what;
+    }
+    return stored;
+  }
+
+  AuditLimits limits;
+  ManualExecutor executor;
+  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
+  std::unique_ptr<MemoryStore> store;
+  ViewHolder views;
+  WatchHub watch;
+  std::unique_ptr<Writer> writer;
+};
+
+TEST_F(AuditTrailTest, AGroupHasOneRowAndEachChangeAnEntry) {
+  SetTenant("first", 1);
+  Settle();
+  SetTenant("a", 2);
+  SetTenant("b", 3);
+  writer->Submit(
+      Audit{{}, "cxlpool://operator/alice", "SetTenant", ""},
+      [](const PoolState&, PlanContext&) -> absl::StatusOr<Proposal> {
+        return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT", "there is none", "make it");
+      },
+      [](const absl::StatusOr<Committed>&) {});
+  Settle();
+  const StoredTrail stored = Read();
+  ASSERT_EQ(stored.entries.size(), 2u);
+  EXPECT_EQ(stored.entries[0].size(), 1u);
+  ASSERT_EQ(stored.entries[1].size(), 2u);
+  const AuditEntry& entry = stored.entries[1][1];
+  EXPECT_EQ(entry.who, "cxlpool://operator/alice");
+  EXPECT_EQ(entry.method, "SetTenant");
+  EXPECT_EQ(entry.reason, "asked for");
+  EXPECT_EQ(entry.role, "ADMIN");
+  EXPECT_EQ(entry.peer, "ipv4:10.0.0.7:5000");
+  EXPECT_EQ(entry.request_id, Uuid("0123456789abcdef"));
+  EXPECT_EQ(entry.target, "tenants/b");
+  EXPECT_EQ(entry.revision, 3u);
+  EXPECT_EQ(stored.pool.audit.head.number, 2u);
+}
+
+TEST_F(AuditTrailTest, WhatChangesNothingHasNoRow) {
+  writer->Submit(
+      Audit{}, [](const PoolState&, PlanContext&) { return Proposal{}; },
+      [](const absl::StatusOr<Committed>&) {});
+  writer->Submit(
+      Audit{},
+      [](const PoolState&, PlanContext& context) {
+        context.next_id();  // Which costs a commit of its own.
+        return Proposal{};
+      },
+      [](const absl::StatusOr<Committed>&) {});
+  Settle();
+  EXPECT_TRUE(Read().rows.empty());
+}
+
+TEST_F(AuditTrailTest, RefusalsHaveARowAndChangeNothing) {
+  writer->Submit(
+      Audit{},
+      [](const PoolState&, PlanContext&) {
+        Proposal proposal;
+        proposal.refusals = {{.time = {}, .who = "bob", .method = "x", .outcome = "NO_ROLE"}};
+        return proposal;
+      },
+      [](const absl::StatusOr<Committed>& done) { EXPECT_TRUE(done.ok()) << done.status(); });
+  Settle();
+  const StoredTrail stored = Read();
+  ASSERT_EQ(stored.entries.size(), 1u);
+  EXPECT_EQ(stored.entries[0][0].who, "bob");
+  EXPECT_EQ(stored.entries[0][0].outcome, "NO_ROLE");
+  EXPECT_EQ(stored.entries[0][0].time, executor.Now() - absl::Milliseconds(20));
+  EXPECT_TRUE(stored.tenants.empty());
+}
+
+TEST_F(AuditTrailTest, ACommitThatFailedLeavesNoEntry) {
+  SetTenant("a", 1);
+  Settle();
+  store->FailNextCommit({.status = Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
+                                          "no space", "make some")});
+  SetTenant("b", 2);
+  Settle();
+  SetTenant("c", 3);
+  Settle();
+  const StoredTrail stored = Read();
+  ASSERT_EQ(stored.entries.size(), 2u);
+  EXPECT_EQ(stored.entries[1][0].target, "tenants/c");
+  EXPECT_EQ(stored.tenants.size(), 2u);
+}
+
+TEST_F(AuditTrailTest, ItGoesOnAfterARestart) {
+  for (uint64_t life = 0; life < 4; ++life) {
+    SetTenant("a", life);
+    Settle();
+    Start();
+  }
+  EXPECT_EQ(Read().rows.size(), 4u);
+}
+
+// As after an update from a release that wrote none.
+TEST_F(AuditTrailTest, ItBeginsInAPoolThatHasNone) {
+  StoreBatch old;
+  old.epoch = disk->TakeOver().epoch;
+  old.revision = 7;
+  old.puts = {{kPoolKey, EncodePool({.next_id = 100}, {})},
+              {20, EncodeItem(Tenant{.key = 20, .id = "old"}, {})}};
+  ASSERT_TRUE(disk->Apply(old).ok());
+  Start();
+  SetTenant("a", 1);
+  Settle();
+  const StoredTrail stored = Read();
+  EXPECT_EQ(stored.rows.size(), 1u);
+  EXPECT_EQ(stored.tenants.size(), 2u);
+}
+
+TEST_F(AuditTrailTest, AnAlteredTrailIsNoReasonNotToStart) {
+  SetTenant("a", 1);
+  SetTenant("b", 1);
+  Settle();
+  EXPECT_TRUE(writer->meters().audit_chain_ok);
+  EXPECT_EQ(writer->meters().audit_entries.value(), 2u);
+  const AuditTrail::Kept kept = writer->trail().Read();
+  ASSERT_EQ(kept.rows.size(), 1u);
+  AuditRow altered = *kept.rows[0];
+  altered.bytes = EncodeEntries({{.time = executor.Now(), .who = "nobody", .method = "x"}});
+  StoreBatch batch;
+  batch.epoch = disk->TakeOver().epoch;
+  batch.base_revision = disk->revision();
+  batch.revision = batch.base_revision + 1;
+  batch.puts = {{altered.key, EncodeItem(std::make_shared<const AuditRow>(altered), {})}};
+  ASSERT_TRUE(disk->Apply(batch).ok());
+  Start();
+  EXPECT_FALSE(writer->meters().audit_chain_ok);
+  SetTenant("c", 1);
+  Settle();
+  EXPECT_EQ(writer->trail().Read().bounds.head.number, 2u);
+}
+
+TEST_F(AuditTrailTest, OldRowsAreDroppedAndTheChainIsWhole) {
+  limits.max_rows = 8;
+  Start();
+  for (uint64_t i = 1; i <= 30; ++i) {
+    SetTenant("a", i);
+    Settle();
+    if (i == 20) Start();
+  }
+  StoredTrail stored = Read();
+  EXPECT_EQ(stored.rows.size(), 8u);
+  EXPECT_EQ(stored.pool.audit.dropped.number, 22u);
+  EXPECT_EQ(stored.pool.audit.head.number, 30u);
+  // By bytes as well.
+  limits = {.max_rows = 1000, .max_bytes = 600};
+  Start();
+  for (uint64_t i = 1; i <= 30; ++i) {
+    SetTenant("a", i);
+    Settle();
+  }
+  stored = Read();
+  EXPECT_EQ(stored.pool.audit.head.number, 60u);
+  EXPECT_LT(stored.rows.size(), 8u);
+  EXPECT_GE(stored.rows.size(), 1u);
+}
+
+TEST_F(AuditTrailTest, ARowIsWithinWhatTheStoreTakes) {
+  StoreLimits small;
+  small.max_row_bytes = 2048;
+  disk = std::make_shared<MemoryDisk>(1 << 24, small);
+  Start();
+  for (int i = 0; i < 100; ++i) SetTenant(absl::StrCat("t-", i), 1);
+  Settle();
+  const StoredTrail stored = Read();
+  EXPECT_EQ(stored.tenants.size(), 100u);
+  EXPECT_GT(stored.rows.size(), 1u);
+  size_t entries = 0;
+  for (const auto& row : stored.entries) entries += row.size();
+  EXPECT_EQ(entries, 100u);
+}
+
+TEST(EntryOfTest, SaysWhatWasErasedAndHowManyMore) {
+  const Audit audit{absl::FromUnixSeconds(5), "manager", "gone", "why"};
+  AuditEntry entry = EntryOf(audit, {Erased{8}, Erased{9}},
+                             {Tenant{.key = 9, .id = "b"}, Tenant{.key = 8, .id = "a"}}, 17);
+  EXPECT_EQ(entry.target, "tenants/a");
+  EXPECT_EQ(entry.more, 1u);
+  EXPECT_EQ(entry.time, audit.time);
+  EXPECT_EQ(entry.revision, 17u);
+  auto region = std::make_shared<Region>();
+  region->id = "kv";
+  region->tenant = "ml";
+  entry = EntryOf(audit, {RegionPtr(region)}, {Erased{1}}, 18);
+  EXPECT_EQ(entry.target, "regions/kv");
+  EXPECT_EQ(entry.tenant, "ml");
+  EXPECT_EQ(entry.more, 0u);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

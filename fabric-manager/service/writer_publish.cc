@@ -1,0 +1,227 @@
+// What readers are shown: the Writer's half that publishes.
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fabric-manager/service/writer.h"
+#include "proto/support/mutant.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// What `change` makes of the Region, under the same name; null: it is gone from there.
+const Region* NowOf(const Region& before, const Change& change) {
+  for (const Item& item : change) {
+    const auto* now = std::get_if<RegionPtr>(&item);
+    if (now != nullptr && (*now)->key == before.key && (*now)->id == before.id) return now->get();
+  }
+  return nullptr;
+}
+
+// Whether all bytes are counted where they were.
+bool SameNumbers(const Region& before, const Region& now) {
+  return before.state == now.state && before.tenant == now.tenant &&
+         before.extents == now.extents && before.bad == now.bad;
+}
+
+// Hosts whose slots an item concerns.
+void AddHosts(const Item& item, std::vector<absl::string_view>& hosts) {
+  if (const auto* region = std::get_if<RegionPtr>(&item)) {
+    for (const Attachment& attachment : (*region)->attachments) hosts.push_back(attachment.host);
+  } else if (const auto* host = std::get_if<Host>(&item)) {
+    hosts.push_back(host->id);
+  }
+}
+
+// Whether it is of what ReadInfos reads.
+bool IsInfo(const Item& item) {
+  return std::holds_alternative<Device>(item) || std::holds_alternative<Tenant>(item);
+}
+
+std::pair<std::string, RegionEnd> EndOf(const Tombstone& tombstone) {
+  return {tombstone.region->id, {tombstone.gone_time, tombstone.region->state_reason}};
+}
+
+// Whether what the pool is made of may be another because of it.
+bool IsLaidDown(const Item& item) {
+  return std::holds_alternative<TopologyEntry>(item) || std::holds_alternative<Device>(item);
+}
+
+}  // namespace
+
+void Writer::PublishGroup() {
+  PublishView();
+  watch_->Publish(std::move(events_));
+}
+
+// As PublishView; but what the records say is what there is.
+void Writer::PublishLoaded(const Change& records, Publication& publication) {
+  stale_numbers_ = true;
+  for (const Item& item : records) {
+    if (const auto* host = std::get_if<Host>(&item)) {
+      publication.hosts.push_back(LookAtHost(*host));
+    } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
+      publication.ends.push_back(EndOf(*tombstone));
+    }
+  }
+  std::sort(publication.ends.begin(), publication.ends.end(),
+            [](const auto& a, const auto& b) { return a.second.time < b.second.time; });
+  Publish(publication);
+}
+
+// What the group's changes made of the view, in their order; of each one what it replaced first.
+void Writer::PublishView() {
+  Publication& publication = publication_;
+  const std::set<std::string> stale_hosts = std::exchange(stale_hosts_, {});
+  std::vector<absl::string_view> hosts(stale_hosts.begin(), stale_hosts.end());
+  hosts.reserve(hosts.size() + changes_.size());
+  // Of both sides of a change: what is new replaces Erased, and what is taken back leaves it.
+  const auto note = [this](const Item& item) {
+    stale_infos_ |= IsInfo(item);
+    stale_laid_down_ |= IsLaidDown(item);
+    if (std::holds_alternative<Revocation>(item)) access_rules_ = nullptr;
+    if (std::holds_alternative<RoleBinding>(item)) access_rules_ = nullptr;
+  };
+  for (size_t i = 0; i < changes_.size(); ++i) {
+    for (const Item& item : inverses_[i]) {
+      AddHosts(item, hosts);
+      note(item);
+      const auto* before = std::get_if<RegionPtr>(&item);
+      const Region* now = before == nullptr ? nullptr : NowOf(**before, changes_[i]);
+      stale_numbers_ |=
+          now == nullptr ? !std::holds_alternative<Host>(item) : !SameNumbers(**before, *now);
+      if (before == nullptr || now != nullptr) continue;
+      publication.regions.push_back({*before, true});
+      publication.tags.emplace_back((*before)->tag, nullptr);
+    }
+    for (const Item& item : changes_[i]) {
+      AddHosts(item, hosts);
+      if (const auto* now = std::get_if<RegionPtr>(&item)) {
+        publication.regions.push_back({*now});
+        publication.tags.emplace_back((*now)->tag, *now);
+      } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
+        if (!CXLPOOL_MUTANT("no-word-of-the-gone")) publication.ends.push_back(EndOf(*tombstone));
+      } else {
+        note(item);
+      }
+    }
+  }
+  std::sort(hosts.begin(), hosts.end());
+  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+  for (const absl::string_view id : hosts) {
+    const Host* host = state_.FindHost(id);
+    if (host != nullptr) {
+      publication.hosts.push_back(LookAtHost(*host));
+    } else if (!CXLPOOL_MUTANT("removed-host-stays-visible")) {
+      // Removed; or some Region is attached where nobody is enrolled, and nothing goes.
+      HostView gone;
+      gone.host.id = std::string(id);
+      gone.gone = true;
+      publication.hosts.push_back(std::make_shared<const HostView>(std::move(gone)));
+    }
+  }
+  Publish(publication);
+}
+
+// Adds what every publication has, and hands it to the readers.
+void Writer::Publish(Publication& publication) {
+  publication.revision = revision_;
+  if (std::exchange(stale_laid_down_, false)) {
+    topology_ = std::make_shared<const Topology>(state_.topology());
+    const TopologyTables tables = state_.GetTopologyTables();
+    std::erase_if(unseen_devices_, [&](const auto& unseen) {
+      return state_.FindDevice(unseen.first) != nullptr ||
+             std::none_of(tables.devices.begin(), tables.devices.end(),
+                          [&](const DeviceEntry& entry) { return entry.id == unseen.first; });
+    });
+    laid_down_ = std::make_shared<const LaidDown>(LaidDown{tables, unseen_devices_});
+    stale_infos_ = true;  // Failure domains.
+  }
+  publication.topology = topology_;
+  publication.laid_down = laid_down_;
+  if (access_rules_ == nullptr) {
+    access_rules_ = std::make_shared<const AccessRules>(state_.access_rules());
+  }
+  publication.access_rules = access_rules_;
+  stale_numbers_ |= stale_infos_;
+  if (std::exchange(stale_infos_, false)) ReadInfos();
+  if (std::exchange(stale_numbers_, false)) ReadNumbers(publication);
+  views_->Publish(publication);
+}
+
+void Writer::ReadNumbers(Publication& publication) {
+  publication.has_numbers = true;
+  publication.device_infos = device_infos_;
+  for (const DeviceIndex index : device_order_) {
+    const bool placeable = state_.placeable().Contains(index);
+    publication.devices.push_back(
+        {state_.UseOf(index), placeable ? state_.space().largest_free_bytes(index) : 0});
+  }
+  publication.tenant_infos = tenant_infos_;
+  for (const Interned& tenant : tenant_order_) publication.tenants.push_back(state_.UseOf(tenant));
+  publication.capacity = state_.GetCapacity();
+}
+
+std::shared_ptr<const HostView> Writer::LookAtHost(const Host& host) const {
+  return std::make_shared<const HostView>(
+      HostView{host, state_.RuntimeOf(host.id), state_.Occupied(host.id)});
+}
+
+// What devices and tenants are, apart from their numbers: read anew where it may have changed.
+void Writer::ReadInfos() {
+  auto devices = std::make_shared<std::vector<DeviceView>>();
+  device_order_.clear();
+  for (const auto& [id, device] : state_.devices()) {
+    const DeviceIndex index = *state_.IndexOf(Interned(id));
+    const uint32_t most = state_.MaxLds(index);
+    device_order_.push_back(index);
+    devices->push_back(
+        {device, {}, 0, state_.topology().DomainOf(id), most == UINT32_MAX ? 0 : most});
+  }
+  device_infos_ = std::move(devices);
+
+  auto tenants = std::make_shared<std::vector<TenantView>>();
+  if (state_.FindTenant(kDefaultTenant) == nullptr) {
+    tenants->push_back({Tenant{.key = 0, .id = kDefaultTenant}, {}});
+  }
+  for (const auto& [id, tenant] : state_.tenants()) tenants->push_back({tenant, {}});
+  std::sort(tenants->begin(), tenants->end(),
+            [](const TenantView& a, const TenantView& b) { return a.tenant.id < b.tenant.id; });
+  tenant_order_.clear();
+  for (const TenantView& tenant : *tenants) tenant_order_.emplace_back(tenant.tenant.id);
+  tenant_infos_ = std::move(tenants);
+}
+
+void Writer::SetRuntime(const std::string& host, HostRuntime runtime) {
+  std::vector<std::pair<std::string, HostRuntime>> of_hosts;
+  of_hosts.emplace_back(host, std::move(runtime));
+  SetRuntimes(std::move(of_hosts));
+}
+
+void Writer::SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hosts) {
+  for (auto& [host, runtime] : of_hosts) {
+    state_.SetRuntime(host, std::move(runtime));
+    stale_hosts_.insert(host);
+  }
+  if (CXLPOOL_MUTANT("show-uncommitted")) PublishView();
+  if (!committing_) PublishView();  // A commit under way publishes in a moment.
+}
+
+void Writer::SetReachable(const std::map<std::string, std::string>& why_not) {
+  if (why_not.empty()) return;
+  for (const auto& [device, why] : why_not) {
+    if (state_.FindDevice(device) != nullptr) {
+      state_.SetReachable(device, why);
+    } else {
+      unseen_devices_[device] = why;
+      stale_laid_down_ = true;
+    }
+  }
+  stale_infos_ = true;
+  if (!committing_) PublishView();
+}
+
+}  // namespace cxlpool::fm
