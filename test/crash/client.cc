@@ -18,6 +18,7 @@ Client::Client(const std::string& socket) {
       grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments);
   pool_ = v1::PoolService::NewStub(channel_);
   inventory_ = v1::InventoryService::NewStub(channel_);
+  access_ = v1::AccessService::NewStub(channel_);
 }
 
 absl::StatusOr<v1::ListRegionsResponse> Client::Regions() {

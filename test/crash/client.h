@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "cxlpool/v1/access_service.grpc.pb.h"
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
 #include "proto/support/status_wire.h"
@@ -22,6 +23,7 @@ namespace cxlpool::crash {
 
 using PoolStub = v1::PoolService::Stub;
 using InventoryStub = v1::InventoryService::Stub;
+using AccessStub = v1::AccessService::Stub;
 
 inline constexpr absl::Duration kCallLimit = absl::Seconds(20);
 
@@ -63,6 +65,8 @@ class Client {
   Stub& StubOf() {
     if constexpr (std::is_same_v<Stub, PoolStub>) {
       return *pool_;
+    } else if constexpr (std::is_same_v<Stub, AccessStub>) {
+      return *access_;
     } else {
       return *inventory_;
     }
@@ -71,6 +75,7 @@ class Client {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<PoolStub> pool_;
   std::unique_ptr<InventoryStub> inventory_;
+  std::unique_ptr<AccessStub> access_;
 };
 
 // Whether an error leaves open if the call was carried out: a retry with the same request_id tells.

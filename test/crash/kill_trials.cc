@@ -90,6 +90,7 @@ class KillTrials {
     absl::Status status = pool_->Finish();
     answered_ += pool_->answered();
     retried_ += pool_->retried();
+    changes_ += pool_->changes();
     pool_.reset();
     return status;
   }
@@ -97,8 +98,10 @@ class KillTrials {
   std::string Summary() const {
     const uint64_t answered = answered_ + (pool_ == nullptr ? 0 : pool_->answered());
     const uint64_t retried = retried_ + (pool_ == nullptr ? 0 : pool_->retried());
+    const uint64_t changes = changes_ + (pool_ == nullptr ? 0 : pool_->changes());
     return absl::StrCat(WithCommas(answered), " calls answered, ", WithCommas(retried),
-                        " of them sent again after a kill; killed in: ", hits_.Text());
+                        " of them sent again after a kill; ", WithCommas(changes),
+                        " changes, each in the audit trail; killed in: ", hits_.Text());
   }
 
   std::string Missing() const {
@@ -163,6 +166,7 @@ class KillTrials {
   std::unique_ptr<LoadedPool> pool_;
   uint64_t answered_ = 0;
   uint64_t retried_ = 0;
+  uint64_t changes_ = 0;
 };
 
 }  // namespace

@@ -123,6 +123,8 @@ absl::Status LoadedPool::Begin(const std::string& crash_at) {
   if (!seen.ok()) return crash_at.empty() ? seen.status() : OrDied(seen.status());
   absl::Status status = Audit(*pool_, *seen, lanes_);
   if (status.ok()) status = AuditBytes(*pool_, *seen, lanes_);
+  if (status.ok()) status = trail_.Check(*client_, *seen);
+  if (!crash_at.empty() && Unanswered(status)) return Died();
   return pool_->WithLogs(status);
 }
 

@@ -16,6 +16,7 @@
 #include "test/crash/audit.h"
 #include "test/crash/hits.h"
 #include "test/crash/pool.h"
+#include "test/crash/trail.h"
 
 namespace cxlpool::crash {
 
@@ -51,6 +52,7 @@ class LoadedPool {
   uint64_t lives() const { return lives_; }
   uint64_t answered() const;
   uint64_t retried() const;
+  uint64_t changes() const { return trail_.changes(); }  // In the audit trail.
 
  private:
   explicit LoadedPool(Hits* hits) : hits_(hits) {}
@@ -68,6 +70,7 @@ class LoadedPool {
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Client> client_;  // Of this life.
   Lanes lanes_;
+  TrailSeen trail_;
   uint64_t lives_ = 0;
 };
 
