@@ -14,7 +14,7 @@ CLI = BUILD / 'bin/cxlpool'
 # What stands for a value, in texts for people and where the code puts one in.
 VALUES = {'HOST': 'host-a', 'NAME': 'kv', 'DEVICE': 'cmm-0', 'TENANT': 'ml', 'WHY': 'why', 'TEXT': 'why', 'SIZE': '1GiB',
           'ROLE': 'operator', 'FILE': 'some-file', 'DB': 'some-file', 'DIR': 'some-dir', 'REGION': 'kv', 'REASON': 'why',
-          'CERTIFICATE': '7a01'}
+          'CERTIFICATE': '7a01', 'TERM': '1h'}
 FILLED_IN = 'x'
 # A finding has its commands in a field of their own, each whole; explain_test runs them.
 WHOLE_COMMANDS = 'fabric-manager/service/explain.cc'
@@ -90,7 +90,7 @@ class RemedyTest(unittest.TestCase):
                 continue
             bare = re.sub(r'`[^`]*`', '', text)
             with self.subTest(where=where, text=text):
-                self.assertNotRegex(bare, r'\bcxlpool (?:region|host|device|tenant|pki|certificate|capacity|topology|backup|fsck)\b')
+                self.assertNotRegex(bare, r'\bcxlpool (?:region|host|device|tenant|pki|certificate|access|token|capacity|topology|backup|fsck)\b')
 
     def test_nobody_is_told_to_mend(self):
         for top in SOURCES:

@@ -538,7 +538,7 @@ absl::StatusOr<RoleBinding> FromProto(const v1::SetRoleBindingRequest& request,
   }
   if (!in.token_sha256().empty() && (!is_token || in.token_sha256().size() != kTokenHashBytes)) {
     return Bad("BAD_TOKEN_HASH", "field token_sha256 is no hash, or the identity is no token's",
-               "make tokens with `cxlpool token create`");
+               "make tokens with `cxlpool token create NAME --role ROLE --ttl TERM --reason WHY`");
   }
   auto tenants = ReadTenants(in);
   if (!tenants.ok()) return tenants.status();

@@ -57,11 +57,11 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, absl::string_view 
                   absl::StrCat(what, " ", path, " is not a regular file"), "name the right file");
   }
   if (revoke != nullptr && (found.st_mode & 077) != 0) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "TLS_KEY_EXPOSED",
-                  absl::StrCat(what, " ", path, " can be read by others than its owner"),
-                  absl::StrCat("chmod 0600 ", path,
-                               "; if others had access, issue a new one and revoke the old (`",
-                               revoke, "`)"));
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "TLS_KEY_EXPOSED",
+        absl::StrCat(what, " ", path, " can be read by others than its owner"),
+        absl::StrCat("chmod 0600 ", path,
+                     "; if others had access, issue a new one and revoke the old (", revoke, ")"));
   }
   std::string text(kMaxFileBytes, '\0');
   size_t size = 0;
@@ -246,7 +246,7 @@ absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse&
   } wanted[] = {{files.ca, "the CA certificate", nullptr, material.ca},
                 {files.cert, "the certificate", nullptr, material.cert},
                 {files.key, "the private key",
-                 "cxlpool certificate revoke CERTIFICATE --reason WHY", material.key}};
+                 "`cxlpool certificate revoke CERTIFICATE --reason WHY`", material.key}};
   for (const auto& [path, what, revoke, text] : wanted) {
     absl::StatusOr<std::string> read = ReadFile(path, what, revoke);
     if (!read.ok()) return read.status();
@@ -287,13 +287,13 @@ absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse&
 }
 
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
-  absl::StatusOr<std::string> text = ReadFile(path, "the token", "cxlpool token revoke NAME");
+  absl::StatusOr<std::string> text = ReadFile(path, "the token", "`cxlpool token revoke NAME`");
   if (!text.ok()) return text.status();
   std::string token(absl::StripAsciiWhitespace(*text));
   if (absl::StatusOr<std::string> name = TokenName(token); name.ok()) return token;
-  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_TOKEN",
-                absl::StrCat(path, " holds no token"),
-                "put into it what `cxlpool token create` printed");
+  return Refuse(
+      absl::StatusCode::kInvalidArgument, "BAD_TOKEN", absl::StrCat(path, " holds no token"),
+      "put into it what `cxlpool token create NAME --role ROLE --ttl TERM --reason WHY` printed");
 }
 
 absl::Status CheckTimes(const TlsMaterial& material, absl::Time now) {

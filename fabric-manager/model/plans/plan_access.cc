@@ -40,7 +40,8 @@ absl::Status SettleToken(const RoleBinding* known, RoleBinding& wanted) {
   if (wanted.token_hash.empty()) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TOKEN",
                   absl::StrCat("there is no token ", Quoted(name)),
-                  "see `cxlpool token list`, or make it: `cxlpool token create NAME`",
+                  "see `cxlpool token list`, or make it: `cxlpool token create NAME --role ROLE "
+                  "--ttl TERM --reason WHY`",
                   {{"identity", wanted.identity}});
   }
   if (known == nullptr || known->token_hash == wanted.token_hash) return absl::OkStatus();
