@@ -19,7 +19,7 @@ class ExplainTest(PoolTest):
     @classmethod
     def make_pool(cls, directory):
         return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2, 3, 4]], 'host-b': [[1, 2], [3, 4]]},
-                            devices={'cmm-0': '1GiB', 'cmm-1': '1GiB'}, granule='64MiB')
+                            devices={'cmm-0': '1GiB', 'cmm-1': '1GiB'}, granule='32MiB')
 
     def setUp(self):
         super().setUp()
@@ -221,13 +221,13 @@ class ExplainTest(PoolTest):
         self.pool.cli('device', 'remove', 'cmm-7', '--yes')
 
     def test_a_pool_in_pieces(self):
-        names = [f'piece-{i}' for i in range(32)]
+        names = [f'piece-{i}' for i in range(64)]
         for name in names:
-            self.pool.allocate(name, '64MiB', None, wait=False)
+            self.pool.allocate(name, '32MiB', None, wait=False)
         for name in names[::2]:
             self.pool.release(name)
         finding = self.findings('')['', 'POOL_FRAGMENTED']
-        self.assertIn('1 GiB are free', finding['text'])
+        self.assertIn('one device has 512 MiB free', finding['text'])
         with self.assertRaisesRegex(CliError, 'POOL_FRAGMENTED'):
             self.pool.allocate('big', '256MiB', None, wait=False)
         self.assertEqual(finding['commands'][0], 'cxlpool region allocate --max-extents 16 ...')
