@@ -506,11 +506,14 @@ void Listener::NoteEmptyCall(const std::string& peer) {
   Connection* const connection = found->second;
   const absl::Duration now = clock_.Elapsed();
   const auto most = static_cast<double>(limits_.empty_calls);
-  Empty& empty = empty_.try_emplace(connection->address, Empty{most, now}).first->second;
+  Empty& empty =
+      empty_.try_emplace(connection->address, Empty{most, now, limits_.first_ban}).first->second;
   empty.left = std::min(most, empty.left + absl::ToDoubleSeconds(now - empty.counted)) - 1;
   empty.counted = now;
   if (empty.left >= 0) return;
-  empty.left = -absl::ToDoubleSeconds(limits_.banned);
+  // Calls that were given up while this process stood still look the same: that costs seconds.
+  empty.left = -absl::ToDoubleSeconds(empty.next_ban);
+  empty.next_ban = std::min(empty.next_ban * 2, limits_.longest_ban);
   std::vector<Connection*> theirs = {connection};
   for (const auto& [fd, other] : by_fd_) {
     const bool same = !other->identity.empty() && other->identity == connection->identity;

@@ -61,7 +61,9 @@ struct ConnectionLimits {
   absl::Duration first_call = absl::Seconds(10);  // Likewise.
   // Empty calls of one address: so many at once, and then one a second.
   size_t empty_calls = 1000;
-  absl::Duration banned = absl::Minutes(10);  // Whoever made more.
+  // Whoever made more: the first time so long, each time twice as long, up to the longest.
+  absl::Duration first_ban = absl::Seconds(10);
+  absl::Duration longest_ban = absl::Minutes(10);
 
   // For a process that may have so many descriptors: an eighth of them (at most 2048) is left to
   // the store, the fabric, backups and logs.
@@ -133,6 +135,7 @@ class Listener {
   struct Empty {
     double left;             // Below 0: it is banned.
     absl::Duration counted;  // When that was so.
+    absl::Duration next_ban;
   };
   struct Connection {
     int fd;

@@ -240,7 +240,7 @@ TEST_F(ListenerTest, OneHostDoesNotTakeAllPlaces) {
 }
 
 TEST_F(ListenerTest, WhoMakesTooManyEmptyCallsLosesItsConnectionsAndGetsNoNewOnesForAWhile) {
-  Start({.empty_calls = 3, .banned = absl::Seconds(1)});
+  Start({.empty_calls = 3, .first_ban = absl::Seconds(1)});
   const auto first = Established("cxlpool://operator/mallory");
   const auto second = Established("cxlpool://operator/mallory");
   const auto other = Established("cxlpool://operator/bob");
