@@ -12,8 +12,8 @@
 #include "cxlpool/store/v1/record.pb.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
-#include "proto/support/token.h"
 #include "proto/support/sha256.h"
+#include "proto/support/token.h"
 
 namespace cxlpool::fm {
 namespace {
