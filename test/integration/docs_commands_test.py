@@ -20,7 +20,7 @@ OURS = r'(?:cxlpool|cxlpool-fm|cxlpool-agent|pool-[a-z]+)'
 
 # What the texts write where a reader puts his own.
 PLACEHOLDERS = {'HOST': 'host-a', 'NAME': 'kv', 'DEVICE': 'cmm-0', 'TENANT': 'ml', 'WHY': 'why', 'TEXT': 'why', 'ROLE': 'operator',
-                'SIZE': '1GiB', 'FILE': 'some-file', 'DB': 'some-file', 'DIR': 'some-dir', 'REGION': 'kv'}
+                'TERM': '1h', 'SIZE': '1GiB', 'FILE': 'some-file', 'DB': 'some-file', 'DIR': 'some-dir', 'REGION': 'kv'}
 
 # Not even read by the command line here: what is in these blocks is run by a test of its own, or is no command of ours.
 ELSEWHERE = {'docs/install.md': 'test/systemd/install_page_test.py'}
