@@ -19,18 +19,6 @@ namespace {
 
 class EventsTest : public CallerFixture {
  protected:
-  template <typename Response, typename Request>
-  static Response Get(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                      const Request& request) {
-    RawCall call(channel, absl::StrCat("/cxlpool.v1.", method));
-    call.Send(request.SerializeAsString(), true);
-    Response response;
-    EXPECT_TRUE(call.Read(&response)) << method;
-    call.Skip();
-    const absl::Status status = call.End();
-    EXPECT_TRUE(status.ok()) << method << ": " << status;
-    return response;
-  }
   // All pages of the size, the newest first.
   static std::vector<v1::Event> Events(const std::shared_ptr<grpc::Channel>& channel,
                                        v1::ListEventsRequest request = {}) {

@@ -87,18 +87,6 @@ class TenantRightsTest : public CallerFixture {
     request.set_name(name);
     return Ask(channel, method, request);
   }
-  template <typename Response, typename Request>
-  static Response Get(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                      const Request& request) {
-    RawCall call(channel, absl::StrCat("/cxlpool.v1.", method));
-    call.Send(request.SerializeAsString(), true);
-    Response response;
-    EXPECT_TRUE(call.Read(&response)) << method;
-    call.Skip();
-    const absl::Status status = call.End();
-    EXPECT_TRUE(status.ok()) << method << ": " << status;
-    return response;
-  }
   static std::vector<std::string> Listed(const std::shared_ptr<grpc::Channel>& channel) {
     const auto list =
         Get<v1::ListRegionsResponse>(channel, "PoolService/ListRegions", v1::ListRegionsRequest());

@@ -141,6 +141,20 @@ class CallerFixture : public testing::Test {
                                                     : std::string(status.message());
   }
 
+  // The answer of one that is not refused.
+  template <typename Response, typename Request>
+  static Response Get(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                      const Request& request) {
+    RawCall call(channel, absl::StrCat("/cxlpool.v1.", method));
+    call.Send(request.SerializeAsString(), true);
+    Response response;
+    EXPECT_TRUE(call.Read(&response)) << method;
+    call.Skip();
+    const absl::Status status = call.End();
+    EXPECT_TRUE(status.ok()) << method << ": " << status;
+    return response;
+  }
+
   static v1::SetRoleBindingRequest ToBind(const std::string& identity, v1::Role role,
                                           absl::Time end = absl::InfiniteFuture()) {
     v1::SetRoleBindingRequest request;
