@@ -47,7 +47,12 @@ absl::StatusOr<PeerIdentity> IdentityOf(const grpc::AuthContext& context) {
   if (IsWithoutTls(context)) return ParseIdentity("cxlpool://operator/local");
   const auto uris = context.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
   const bool one = CXLPOOL_MUTANT("first-of-two-uris") ? !uris.empty() : uris.size() == 1;
-  if (!context.IsPeerAuthenticated() || !one) {
+  if (!context.IsPeerAuthenticated()) {
+    return Refuse(absl::StatusCode::kUnauthenticated, "NO_IDENTITY",
+                  "the call has neither a certificate nor a token",
+                  "use a certificate (`cxlpool pki issue operator NAME`), or show a token");
+  }
+  if (!one) {
     return Refuse(absl::StatusCode::kUnauthenticated, "NO_IDENTITY",
                   absl::StrCat("the certificate has ", uris.size(),
                                " URIs as subject alternative names; want exactly one"),

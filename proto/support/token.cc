@@ -1,6 +1,7 @@
 #include "proto/support/token.h"
 
 #include <openssl/crypto.h>
+#include <openssl/rand.h>
 
 #include <algorithm>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "proto/support/check.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "proto/support/sha256.h"
@@ -16,14 +18,16 @@
 namespace cxlpool {
 namespace {
 
-constexpr size_t kSecretText = 43;  // 32 bytes in base64url, without padding.
+constexpr size_t kSecretBytes = 32;
+constexpr size_t kSecretText = 43;  // In base64url, without padding.
 
 }  // namespace
 
-// Two UUIDs have 244 random bits: the hash of three makes 256 of them.
 std::string NewToken(absl::string_view name) {
-  const std::string random = absl::StrCat(RandomUuid(), RandomUuid(), RandomUuid());
-  return absl::StrCat("cxlpool.", name, ".", absl::WebSafeBase64Escape(TokenHash(random)));
+  std::string secret(kSecretBytes, '\0');
+  const int filled = RAND_bytes(reinterpret_cast<unsigned char*>(secret.data()), kSecretBytes);
+  CXLPOOL_CHECK(filled == 1, "there are no random bits for a token");
+  return absl::StrCat("cxlpool.", name, ".", absl::WebSafeBase64Escape(secret));
 }
 
 absl::StatusOr<std::string> TokenName(absl::string_view token) {

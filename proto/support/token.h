@@ -21,7 +21,7 @@ namespace cxlpool {
 inline constexpr absl::string_view kTokenIdentity = "cxlpool://token/";
 inline constexpr size_t kTokenHashBytes = kSha256Bytes;
 
-// A new one of that name (names.h, CheckResourceId), with bits from the kernel.
+// A new one of that name (names.h, CheckResourceId), with bits of OpenSSL's generator.
 std::string NewToken(absl::string_view name);
 
 // The name in `token`. UNAUTHENTICATED/BAD_TOKEN: it is not of the form above; its text is in no
