@@ -54,6 +54,7 @@ std::string ToText(const AuditHead& head) {
   return absl::StrCat(head.number, ":", absl::BytesToHexString(head.hash));
 }
 
+// The inverse of ToText; digits of either case, since people copy it by hand.
 absl::StatusOr<AuditHead> ParseAuditHead(absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ':');
   AuditHead head;
@@ -68,6 +69,7 @@ absl::StatusOr<AuditHead> ParseAuditHead(absl::string_view text) {
                 "give ROW:HASH as `cxlpool audit verify` prints it");
 }
 
+// The number is hashed along, so that no row can be given another number.
 AuditHead NextHead(const AuditHead& before, absl::string_view bytes) {
   const uint64_t number = before.number + 1;
   const absl::string_view hash =
@@ -83,6 +85,7 @@ std::vector<AuditFlaw> VerifyChain(const AuditBounds& bounds, absl::Span<const A
   AuditHead last = bounds.dropped;
   for (const AuditRowPtr& row : sorted) {
     const uint64_t number = row->head.number;
+    // A row behind a gap is not judged: the hash that it goes on from is missing with the others.
     if (number > last.number + 1) {
       flaws.push_back({last.number + 1, Missing(last.number + 1, number - 1)});
     } else if (number <= bounds.dropped.number) {
@@ -93,6 +96,7 @@ std::vector<AuditFlaw> VerifyChain(const AuditBounds& bounds, absl::Span<const A
     }
     last = row->head;
   }
+  // The rows agree with each other; the pool's record has to agree with the last of them.
   if (last.number < bounds.head.number) {
     flaws.push_back({last.number + 1,
                      absl::StrCat("the trail was cut: ",
@@ -110,6 +114,9 @@ std::vector<AuditFlaw> VerifyChain(const AuditBounds& bounds, absl::Span<const A
   return flaws;
 }
 
+// A chain that was written anew agrees with itself and with the pool's record: it differs from the
+// anchor alone. An anchor at the very row that was dropped last is held against its hash, which is
+// kept.
 absl::StatusOr<std::optional<AuditFlaw>> CheckAnchor(const AuditBounds& bounds,
                                                      absl::Span<const AuditRowPtr> rows,
                                                      const AuditHead& anchor) {
