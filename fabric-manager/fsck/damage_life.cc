@@ -93,7 +93,7 @@ class Pool {
     // Ids are reserved in blocks; here in each change, so that the record is often written.
     PoolMeta pool;
     pool.next_id = now_.next_id;
-    batch.puts.push_back({kPoolKey, EncodePool(pool, {})});
+    batch.puts.push_back({kPoolKey, EncodePool(pool)});
     if (absl::Status status = database_->Commit(batch); !status.ok()) return status;
     now_.revision = batch.revision;
     for (const Row& row : batch.puts) now_.rows[row.key] = row.value;
@@ -114,7 +114,7 @@ class Pool {
       device.capacity_bytes = granules * kDamageGranule;
       device.granule_bytes = kDamageGranule;
       life_.devices.push_back(device);
-      batch.puts.push_back({device.key, EncodeItem(device, {})});
+      batch.puts.push_back({device.key, EncodeItem(device)});
       for (uint64_t i = 0; i < granules; ++i) free_.insert({device.id, i * kDamageGranule});
     }
     const uint64_t hosts = random_.Below(3) == 0 ? random_.Below(kMostHosts) : 2;
@@ -124,7 +124,7 @@ class Pool {
       host.id = absl::StrCat("host-", i);
       host.identity = absl::StrCat("cxlpool://host/host-", i);
       host.retired = i > 1;
-      batch.puts.push_back({host.key, EncodeItem(host, {})});
+      batch.puts.push_back({host.key, EncodeItem(host)});
     }
     return batch;
   }
@@ -192,7 +192,7 @@ class Pool {
   void Put(const std::shared_ptr<Region>& region, StoreBatch& batch) {
     region->revision = now_.revision + 1;
     regions_[region->key] = region;
-    batch.puts.push_back({region->key, EncodeItem(RegionPtr(region), {})});
+    batch.puts.push_back({region->key, EncodeItem(RegionPtr(region))});
   }
 
   const std::string directory_;

@@ -35,6 +35,11 @@ std::string Text(const ByteRange& range) {
   return absl::StrCat("bytes ", range.begin, " to ", range.end, " of ", range.device);
 }
 
+void SetHead(const AuditHead& head, pb::AuditHeadRecord& out) {
+  out.set_number(head.number);
+  out.set_hash(head.hash);
+}
+
 class Examiner {
  public:
   explicit Examiner(const ExamineOptions& options)
@@ -63,6 +68,7 @@ class Examiner {
     if (unknown_bytes_) HoldEverythingFree();
     CheckAudit();
     CheckPool();
+    NoteRepair();
     return Result();
   }
 
@@ -164,7 +170,7 @@ class Examiner {
       bytes_.AddDevice(id, capacity, kUnknownGranule);
       Find(key, absl::StrCat("Regions are on device ", id, ", of which there is no record"),
            "it gets one as large as they need; nothing is placed on it until it fits the fabric");
-      Put(key, std::move(record), "a device without a record");
+      Put(key, std::move(record));
     }
   }
 
@@ -251,7 +257,7 @@ class Examiner {
     pb::Record record = records_.at(key);
     SetQuarantined(*record.mutable_region(), ReasonOf(reasons));
     for (pb::ExtentRecord& extent : *record.mutable_region()->mutable_extents()) MarkIfBad(extent);
-    Put(key, std::move(record), ReasonOf(reasons));
+    Put(key, std::move(record));
   }
 
   // Also where another Region held the bytes when they were lost: the one that holds them now has
@@ -325,7 +331,7 @@ class Examiner {
         MarkIfBad(extent);
         bytes_.Hold(ranges[j], key);
       }
-      Put(key, std::move(record), region.state_reason());
+      Put(key, std::move(record));
     }
   }
 
@@ -378,12 +384,7 @@ class Examiner {
     Keep(key, std::move(region), ranges);
   }
 
-  void Put(uint64_t key, pb::Record record, const std::string& reason) {
-    pb::Audit& audit = *record.mutable_audit();
-    audit.set_time_unix_us(absl::ToUnixMicros(options_.now));
-    audit.set_principal("fsck");
-    audit.set_action("repair");
-    audit.set_reason(reason);
+  void Put(uint64_t key, pb::Record record) {
     records_[key] = std::move(record);
     changed_.insert(key);
   }
@@ -467,12 +468,31 @@ class Examiner {
       if (row->head.number > audit_.head.number) audit_.head = row->head;
       Remove(row->key, kWhy);
     }
-    for (auto* head : {pool_.mutable_pool()->mutable_audit_head(),
-                       pool_.mutable_pool()->mutable_audit_dropped()}) {
-      head->set_number(audit_.head.number);
-      head->set_hash(audit_.head.hash);
+    audit_.dropped = audit_.head;
+  }
+
+  // A repair is a change like any other: the trail goes on with it.
+  void NoteRepair() {
+    if (out_.findings.empty() || CXLPOOL_MUTANT("fsck-repair-without-entry")) return;
+    AuditRow row;
+    row.key = NewId();
+    row.bytes = EncodeEntries({{.time = options_.now,
+                                .who = "fsck",
+                                .method = "repair",
+                                .more = out_.findings.size() - 1,
+                                .reason = out_.findings.front().what,
+                                .revision = out_.greatest_revision}});
+    row.head = audit_.head = NextHead(audit_.head, row.bytes);
+    pb::Record record;
+    record.mutable_audit_row()->set_entries(row.bytes);
+    SetHead(row.head, *record.mutable_audit_row()->mutable_head());
+    Put(row.key, std::move(record));
+    SetHead(audit_.head, *pool_.mutable_pool()->mutable_audit_head());
+    if (audit_.dropped.number != 0) {
+      SetHead(audit_.dropped, *pool_.mutable_pool()->mutable_audit_dropped());
     }
-    Put(kPoolKey, pool_, kWhy);
+    pool_.mutable_pool()->set_next_id(greatest_id_ + kIdMargin);
+    Put(kPoolKey, pool_);
   }
 
   // Ids start above all that are known, with a margin: a lost record may have had a greater one.
@@ -496,7 +516,7 @@ class Examiner {
     }
     pool_.mutable_pool()->set_schema_version(PoolMeta{}.schema_version);
     pool_.mutable_pool()->set_next_id(greatest_id_ + kIdMargin);
-    Put(kPoolKey, pool_, "ids above all that are in use");
+    Put(kPoolKey, pool_);
   }
 
   Examination Result() {

@@ -143,6 +143,7 @@ class ExamineTest : public ::testing::Test {
       EXPECT_TRUE(decoded.ok()) << decoded.status();
       if (!decoded.ok() || !std::holds_alternative<Item>(*decoded)) continue;
       Item& item = std::get<Item>(*decoded);
+      if (std::holds_alternative<AuditRowPtr>(item)) continue;  // No part of the pool.
       (std::holds_alternative<Device>(item) ? devices : others).push_back(std::move(item));
     }
     PoolState state;
@@ -191,10 +192,10 @@ TEST_F(ExamineTest, AnAuditTrailThatWasAlteredIsFoundAndSetAside) {
     const Examination done = Check(Rows());
     EXPECT_TRUE(Says(done, 0, what)) << what;
     const auto after = ExpectRepaired(done);
-    EXPECT_EQ(after.size(), others);
+    EXPECT_EQ(after.size(), others + 1) << "the repair is in the trail";
     EXPECT_EQ(done.removed.size(), records_.size() - others) << "kept word for word";
     // The next row goes on behind it, not under a number that was given already.
-    EXPECT_EQ(after.at(1).pool().audit_head().number(), 9u);
+    EXPECT_EQ(after.at(1).pool().audit_head().number(), 10u);
     EXPECT_EQ(after.at(1).pool().audit_dropped().number(), 9u);
   };
   expect_found("row 5 was altered", [&] {
@@ -209,6 +210,24 @@ TEST_F(ExamineTest, AnAuditTrailThatWasAlteredIsFoundAndSetAside) {
   });
   expect_found("the pool's record knows of no row behind 0",
                [&] { records_[1].mutable_pool()->clear_audit_head(); });
+}
+
+TEST_F(ExamineTest, ARepairIsAnEntryOfTheTrail) {
+  AddAuditTrail(9);
+  AddRegion(40, "kv", {{"cmm-0", 0, 4}});
+  AddRegion(60, "web", {{"cmm-0", 2, 4}});
+  const Examination done = Check(Rows());
+  const auto after = ExpectRepaired(done);
+  const pb::AuditRowRecord& row = after.rbegin()->second.audit_row();
+  EXPECT_EQ(row.head().number(), 10u);
+  EXPECT_EQ(after.at(1).pool().audit_head().hash(), row.head().hash());
+  EXPECT_GT(after.at(1).pool().next_id(), after.rbegin()->first);
+  const auto entries = DecodeEntries({.key = 0, .head = {}, .bytes = row.entries()});
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  ASSERT_EQ(entries->size(), 1u);
+  EXPECT_EQ(entries->front().who, "fsck");
+  EXPECT_EQ(entries->front().more, done.findings.size() - 1);
+  EXPECT_EQ(entries->front().reason, done.findings.front().what);
 }
 
 TEST_F(ExamineTest, NewStoreIsSound) { EXPECT_TRUE(Check({}).findings.empty()); }

@@ -17,6 +17,7 @@
 #include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
+#include "fabric-manager/service/record_codec.h"
 #include "proto/support/refusal.h"
 #include "test/rigs/server_rig.h"
 
@@ -40,28 +41,28 @@ class WitnessStore : public MemoryStore {
       for (const Row& row : batch.puts) {
         store::v1::Record record;
         EXPECT_TRUE(record.ParseFromString(row.value));
-        if (!record.has_pool() && !record.has_audit_row()) audits_.push_back(record.audit());
+        if (!record.has_audit_row()) continue;
+        auto entries = DecodeEntries({.key = 0, .head = {}, .bytes = record.audit_row().entries()});
+        ASSERT_TRUE(entries.ok()) << entries.status();
+        entries_.insert(entries_.end(), entries->begin(), entries->end());
       }
-      erased_ += batch.erases.size();
     }
     MemoryStore::Commit(std::move(batch), std::move(done));
   }
   struct Seen {
     int commits = 0;
-    std::vector<store::v1::Audit> audits;
-    size_t erased = 0;
+    std::vector<AuditEntry> entries;
   };
   // Since the last call of this.
   Seen Take() {
     MutexLock lock(mutex_);
-    return {std::exchange(commits_, 0), std::exchange(audits_, {}), std::exchange(erased_, 0)};
+    return {std::exchange(commits_, 0), std::exchange(entries_, {})};
   }
 
  private:
   Mutex mutex_;
   int commits_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<store::v1::Audit> audits_ ABSL_GUARDED_BY(mutex_);
-  size_t erased_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<AuditEntry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::vector<const MethodDescriptor*> AllMethods() {
@@ -263,35 +264,25 @@ TEST_F(EveryCallTest, WithAnEtagIsRefusedWhereTheRegionHasChanged) {
 
 TEST_F(EveryCallTest, IsInTheStoreWithWhoDidItAndWhy) {
   std::set<std::string> tried;
-  // `reason`: of the audit. `action`: under which the call is kept, where that is not its name.
+  // `reason`: of the entry. `action`: under which the call is kept, where that is not its name.
   const auto expect = [&](const std::string& name, const Message& request,
                           const std::string& reason = "", const std::string& action = "") {
     tried.insert(name);
     rig_.store.Take();
     ASSERT_EQ(Ask(name, request), "") << name;
     const WitnessStore::Seen seen = rig_.store.Take();
-    ASSERT_FALSE(seen.audits.empty()) << name;
-    for (const store::v1::Audit& audit : seen.audits) {
-      EXPECT_EQ(audit.principal(), kWho) << name;
-      EXPECT_EQ(audit.action(), action.empty() ? name : action);
-      EXPECT_EQ(audit.reason(), reason) << name;
-      EXPECT_GT(audit.time_unix_us(), 0) << name;
+    ASSERT_FALSE(seen.entries.empty()) << name;
+    for (const AuditEntry& entry : seen.entries) {
+      EXPECT_EQ(entry.who, kWho) << name;
+      EXPECT_EQ(entry.method, action.empty() ? name : action);
+      EXPECT_EQ(entry.reason, reason) << name;
+      EXPECT_GT(entry.time, absl::UnixEpoch()) << name;
     }
     // What the answer says of it is the revision that has it.
     const auto* revision = answer_->GetDescriptor()->FindFieldByName("revision");
     if (revision == nullptr) return;
     EXPECT_EQ(answer_->GetReflection()->GetUInt64(*answer_, revision), Revision()) << name;
   };
-  // Of what is erased no record is left that could say who did it.
-  const auto expect_erased = [&](const std::string& name, const Message& request) {
-    tried.insert(name);
-    rig_.store.Take();
-    ASSERT_EQ(Ask(name, request), "") << name;
-    const WitnessStore::Seen seen = rig_.store.Take();
-    EXPECT_EQ(seen.erased, 1u) << name;
-    EXPECT_TRUE(seen.audits.empty()) << name;
-  };
-
   expect("AllocateRegion", Allocate("new"));
   expect("BatchAllocateRegions", BatchOf<v1::BatchAllocateRegionsRequest>(Allocate("newer")), "",
          "AllocateRegion");
@@ -336,10 +327,10 @@ TEST_F(EveryCallTest, IsInTheStoreWithWhoDidItAndWhy) {
   EXPECT_EQ(rig_.views.Get()->laid_down->tables.hosts.back().slots, std::vector<uint32_t>{3});
   v1::RemoveHostRequest remove_host;
   remove_host.set_host("hosts/host-d");
-  expect_erased("RemoveHost", remove_host);
+  expect("RemoveHost", remove_host);
   v1::RemoveTenantRequest remove_tenant;
   remove_tenant.set_name("tenants/ml");
-  expect_erased("RemoveTenant", remove_tenant);
+  expect("RemoveTenant", remove_tenant);
   v1::RetireHostRequest retire;
   retire.set_host("hosts/host-b");
   expect("RetireHost", retire);
@@ -355,7 +346,7 @@ TEST_F(EveryCallTest, IsInTheStoreWithWhoDidItAndWhy) {
   EXPECT_EQ(dynamic_cast<const v1::Revocation&>(*answer_).revoked_by(), kWho);
   v1::RestoreCertificateRequest restore;
   restore.set_subject("7a01");
-  expect_erased("RestoreCertificate", restore);
+  expect("RestoreCertificate", restore, "7a01");
 
   v1::SetRoleBindingRequest bind;
   bind.mutable_role_binding()->set_identity("cxlpool://operator/bob");
@@ -365,7 +356,7 @@ TEST_F(EveryCallTest, IsInTheStoreWithWhoDidItAndWhy) {
   EXPECT_EQ(dynamic_cast<const v1::RoleBinding&>(*answer_).bound_by(), kWho);
   v1::RemoveRoleBindingRequest unbind;
   unbind.set_identity("cxlpool://operator/bob");
-  expect_erased("RemoveRoleBinding", unbind);
+  expect("RemoveRoleBinding", unbind, unbind.identity());
 
   v1::DrainDeviceRequest drain;
   drain.set_device("devices/cmm-1");

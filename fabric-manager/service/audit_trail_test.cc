@@ -182,8 +182,8 @@ TEST_F(AuditTrailTest, ItBeginsInAPoolThatHasNone) {
   StoreBatch old;
   old.epoch = disk->TakeOver().epoch;
   old.revision = 7;
-  old.puts = {{kPoolKey, EncodePool({.next_id = 100}, {})},
-              {20, EncodeItem(Tenant{.key = 20, .id = "old"}, {})}};
+  old.puts = {{kPoolKey, EncodePool({.next_id = 100})},
+              {20, EncodeItem(Tenant{.key = 20, .id = "old"})}};
   ASSERT_TRUE(disk->Apply(old).ok());
   Start();
   SetTenant("a", 1);
@@ -207,7 +207,7 @@ TEST_F(AuditTrailTest, AnAlteredTrailIsNoReasonNotToStart) {
   batch.epoch = disk->TakeOver().epoch;
   batch.base_revision = disk->revision();
   batch.revision = batch.base_revision + 1;
-  batch.puts = {{altered.key, EncodeItem(std::make_shared<const AuditRow>(altered), {})}};
+  batch.puts = {{altered.key, EncodeItem(std::make_shared<const AuditRow>(altered))}};
   ASSERT_TRUE(disk->Apply(batch).ok());
   Start();
   EXPECT_FALSE(writer->meters().audit_chain_ok);

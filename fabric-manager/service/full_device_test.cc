@@ -31,8 +31,8 @@ class FullDeviceTest : public ServiceTest {
     device.granule_bytes = kGranule;
     device.service = service;
     if (service == DeviceService::kFailed) device.service_reason = "smoke";
-    batch.puts.push_back({device.key, EncodeItem(device, {})});
-    batch.puts.push_back({kPoolKey, EncodePool({1, regions + 100}, {})});
+    batch.puts.push_back({device.key, EncodeItem(device)});
+    batch.puts.push_back({kPoolKey, EncodePool({1, regions + 100})});
     for (size_t i = 0; i < regions; ++i) {
       auto region = std::make_shared<Region>();
       region->key = region->generation = 10 + i;
@@ -45,7 +45,7 @@ class FullDeviceTest : public ServiceTest {
       region->extents = {{"big", i * kGranule, kGranule}};
       region->requested_bytes = kGranule;
       region->revision = 1;
-      batch.puts.push_back({region->key, EncodeItem(RegionPtr(region), {})});
+      batch.puts.push_back({region->key, EncodeItem(RegionPtr(region))});
       if (batch.puts.size() < at_once && i + 1 < regions) continue;
       ASSERT_TRUE(disk->Apply(batch).ok());
       batch = {image.epoch, batch.revision, batch.revision + 1, {}, {}};

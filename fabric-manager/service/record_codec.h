@@ -18,13 +18,12 @@
 
 namespace cxlpool::fm {
 
-// Who changed a record last, and why. Stored with it.
+// Who makes a change, and why: for the audit trail (AuditEntry).
 struct Audit {
   absl::Time time;
   std::string principal;  // Identity URI; "manager" for the manager's own work.
   std::string action;     // "AllocateRegion", "bound", ...
   std::string reason;
-  // In the audit trail only.
   std::string role = {};
   CallOrigin origin = {};
 };
@@ -44,8 +43,8 @@ struct PoolMeta {
 inline constexpr int64_t kMaxRecordMicros = 253402300799'000'000;
 
 // record_encode.cc. `item` is not Erased.
-std::string EncodeItem(const Item& item, const Audit& audit);
-std::string EncodePool(const PoolMeta& meta, const Audit& audit);
+std::string EncodeItem(const Item& item);
+std::string EncodePool(const PoolMeta& meta);
 // AuditRow::bytes. Texts are cut to kMaxAuditText.
 std::string EncodeEntries(const std::vector<AuditEntry>& entries);
 // DATA_LOSS/BAD_RECORD, as below.

@@ -208,20 +208,10 @@ class RecordInPlace {
   pb::Record* const record_ = google::protobuf::Arena::CreateMessage<pb::Record>(&arena_);
 };
 
-// Each record says who changed it last, and why. A record without an Audit has empty fields there.
-std::string Serialize(pb::Record& record, const Audit& audit) {
-  pb::Audit& out = *record.mutable_audit();
-  out.set_time_unix_us(Micros(audit.time));
-  out.set_principal(Text(audit.principal));
-  out.set_action(Text(audit.action));
-  out.set_reason(Text(audit.reason));
-  return record.SerializeAsString();
-}
-
 }  // namespace
 
-// The stored bytes of one record, with who changed it and why. An erased record has none.
-std::string EncodeItem(const Item& item, const Audit& audit) {
+// An erased record has no bytes.
+std::string EncodeItem(const Item& item) {
   RecordInPlace in_place;
   pb::Record& record = in_place.record();
   // Regions first: they are what nearly every change writes.
@@ -276,18 +266,16 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
   } else if (const auto* row = std::get_if<AuditRowPtr>(&item)) {
     Encode((*row)->head, *record.mutable_audit_row()->mutable_head());
     record.mutable_audit_row()->set_entries((*row)->bytes);
-    return record.SerializeAsString();
   } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
     Encode(*tombstone->region, *record.mutable_tombstone()->mutable_region());
     record.mutable_tombstone()->set_gone_time_unix_us(Micros(tombstone->gone_time));
   } else {
     CXLPOOL_CHECK(false, "an erased record has no value: ", KeyOf(item));
   }
-  return Serialize(record, audit);
+  return record.SerializeAsString();
 }
 
-// The pool's own record (kPoolKey).
-std::string EncodePool(const PoolMeta& meta, const Audit& audit) {
+std::string EncodePool(const PoolMeta& meta) {
   pb::Record record;
   record.mutable_pool()->set_schema_version(meta.schema_version);
   record.mutable_pool()->set_next_id(meta.next_id);
@@ -297,7 +285,7 @@ std::string EncodePool(const PoolMeta& meta, const Audit& audit) {
   if (meta.audit.dropped.number != 0) {
     Encode(meta.audit.dropped, *record.mutable_pool()->mutable_audit_dropped());
   }
-  return Serialize(record, audit);
+  return record.SerializeAsString();
 }
 
 std::string EncodeEntries(const std::vector<AuditEntry>& entries) {

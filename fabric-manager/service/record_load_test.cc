@@ -17,9 +17,9 @@ constexpr Key kRecords = 50'000;  // Enough for several threads.
 
 // The pool's own record, and a tenant a row.
 std::vector<Row> ManyRows() {
-  std::vector<Row> rows = {{kPoolKey, EncodePool({.next_id = 70'000}, Audit{})}};
+  std::vector<Row> rows = {{kPoolKey, EncodePool({.next_id = 70'000})}};
   for (Key key = kFirst; key < kFirst + kRecords; ++key) {
-    rows.push_back({key, EncodeItem(Tenant{.key = key, .id = absl::StrCat("t", key)}, Audit{})});
+    rows.push_back({key, EncodeItem(Tenant{.key = key, .id = absl::StrCat("t", key)})});
   }
   return rows;
 }

@@ -206,7 +206,7 @@ void Writer::Enqueue(std::unique_ptr<Pending> pending) {
 uint64_t Writer::NextId() {
   if (!CXLPOOL_MUTANT("ids-not-durable") && next_id_ >= meta_.next_id) {
     meta_.next_id = next_id_ + kIdBlock;
-    puts_[kPoolKey] = EncodePool(meta_, Audit{clock_->Now(), "manager", "reserve-ids", ""});
+    puts_[kPoolKey] = EncodePool(meta_);
   }
   return next_id_++;
 }
@@ -270,7 +270,7 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
   size_t bytes = put_bytes_;
   bool too_large = puts_.size() + proposal->change.size() > limits_.max_batch_rows;
   for (const Item& item : proposal->change) {
-    values.push_back(std::holds_alternative<Erased>(item) ? std::string() : encode_(item, audit));
+    values.push_back(std::holds_alternative<Erased>(item) ? std::string() : encode_(item));
     bytes += values.back().size();
     too_large |= values.back().size() > limits_.max_row_bytes;
   }
@@ -430,11 +430,11 @@ void Writer::CloseAudit() {
   const AuditTrail::Step step = trail_.Close(context_.next_id, room);
   if (step.row == nullptr) return;
   if (!CXLPOOL_MUTANT("audit-row-outside-transaction")) {
-    puts_[step.row->key] = EncodeItem(step.row, {});
+    puts_[step.row->key] = EncodeItem(step.row);
   }
   for (const Key key : step.dropped) puts_[key].clear();
   meta_.audit = step.bounds;
-  puts_[kPoolKey] = EncodePool(meta_, Audit{context_.now, "manager", "audit", ""});
+  puts_[kPoolKey] = EncodePool(meta_);
 }
 
 // Takes the group off the writer: applied and published, or undone.

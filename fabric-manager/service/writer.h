@@ -76,7 +76,7 @@ class Writer {
     AuditLimits audit = {};
     std::function<Uuid()> make_tag = nullptr;  // Of new Regions; null: random ones.
     // What becomes the row's value; null: EncodeItem.
-    std::function<std::string(const Item&, const Audit&)> encode = nullptr;
+    std::function<std::string(const Item&)> encode = nullptr;
   };
   struct Listener {
     // Records that changed in a commit, as they are now. On the executor.
@@ -204,7 +204,7 @@ class Writer {
   std::shared_ptr<const HostView> LookAtHost(const Host& host) const;
 
   const Options options_;
-  const std::function<std::string(const Item&, const Audit&)> encode_;
+  const std::function<std::string(const Item&)> encode_;
   Executor* const executor_;
   Clock* const clock_;
   Store* const store_;

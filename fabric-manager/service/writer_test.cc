@@ -211,7 +211,7 @@ class LargeRecords : public WriterTest {
   size_t answered = 0;
   std::multiset<std::string> reasons;
   Writer large{{.encode =
-                    [this](const Item& item, const Audit&) {
+                    [this](const Item& item) {
                       const auto* region = std::get_if<RegionPtr>(&item);
                       return std::string(region == nullptr ? 100 : bytes, 'x');
                     }},

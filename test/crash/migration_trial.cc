@@ -57,9 +57,9 @@ class OldStore {
       fm::Tenant tenant;
       tenant.key = pool->next_id++;
       tenant.id = absl::StrCat("old-", i);
-      if (!Put(tenant.key, fm::EncodeItem(tenant, Audit()))) return Failed();
+      if (!Put(tenant.key, fm::EncodeItem(tenant))) return Failed();
     }
-    if (!Put(fm::kPoolKey, fm::EncodePool(*pool, Audit())) || !WriteMeta() || !Execute("COMMIT")) {
+    if (!Put(fm::kPoolKey, fm::EncodePool(*pool)) || !WriteMeta() || !Execute("COMMIT")) {
       return Failed();
     }
     return absl::OkStatus();

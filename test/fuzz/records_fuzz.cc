@@ -15,9 +15,8 @@ constexpr fm::Key kKey = 17;
 std::string Rewritten(fm::Key key, const std::string& row) {
   const auto record = fm::DecodeRecord(key, row);
   if (!record.ok()) return "";
-  const fm::Audit audit{absl::FromUnixSeconds(1), "p", "a", ""};
-  if (const auto* meta = std::get_if<fm::PoolMeta>(&*record)) return fm::EncodePool(*meta, audit);
-  return fm::EncodeItem(std::get<fm::Item>(*record), audit);
+  if (const auto* meta = std::get_if<fm::PoolMeta>(&*record)) return fm::EncodePool(*meta);
+  return fm::EncodeItem(std::get<fm::Item>(*record));
 }
 
 // What was read is what is written: read and written again it stays.

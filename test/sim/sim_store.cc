@@ -20,7 +20,7 @@ std::string RecordShelf::Keep(const fm::Item& item) {
 
 std::string RecordShelf::Encode(std::string value) const {
   if (value.empty() || value[0] != kOnShelf) return value;
-  return fm::EncodeItem(records_.at(std::stoul(value.substr(1))), fm::Audit());
+  return fm::EncodeItem(records_.at(std::stoul(value.substr(1))));
 }
 
 SimStore::~SimStore() {
