@@ -20,6 +20,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
 #include "fabric-manager/config.h"
@@ -281,6 +282,8 @@ class Manager {
 int Run(const std::string& file) {
   const sigset_t signals = BlockSignals();
   RouteGrpcLog();
+  // gRPC's locks: Debian's build of Abseil looks for deadlocks whenever one is taken.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const auto loaded = LoadFmConfig(file, FabricDrivers());
   if (!loaded.ok()) return Fail(loaded.status());
   const FmConfig& config = *loaded;
