@@ -30,10 +30,21 @@ void PrintCpu(const Rounds& rounds, const std::vector<std::string>& names) {
   std::cout << std::endl;
 }
 
+struct AllocateOptions : BenchOptions {
+  std::vector<std::string> parts = {"unary", "batch", "alone"};
+  std::string before;  // Path of the cxlpool-fm of an earlier build; empty: there is none.
+};
+
 // Rows 2 and 3: calls of one.
-absl::Status RunUnary(const BenchOptions& options, SliceRunner& runner, std::vector<Row>& rows) {
+absl::Status RunUnary(const AllocateOptions& options, SliceRunner& runner, std::vector<Row>& rows) {
   std::vector<Side> sides = {{"ours", [&] { return runner.Manager(kUnary); }, kRate},
                              {"echo", [&] { return runner.Echo(kUnary); }, kRate}};
+  std::vector<std::string> servers = {"ours", "echo"};
+  const bool before = !options.before.empty();
+  if (before) {
+    sides.push_back({"before", [&] { return runner.ManagerBefore(kUnary); }, kRate});
+    servers.push_back("before");
+  }
   const bool etcd = !options.etcd.empty();
   if (etcd) sides.push_back({"etcd-put", [&] { return runner.Etcd(kEtcdPuts); }, kRate});
   std::cout << "unary allocations, 64 callers: per second\n";
@@ -43,14 +54,18 @@ absl::Status RunUnary(const BenchOptions& options, SliceRunner& runner, std::vec
                          "calls/s", 0.85, Aim::kAtLeast, rounds.Compare(kRate, 1)));
   if (etcd) {
     rows.push_back(MakeRow(3, "durable unary allocations by etcd put, 128 callers", "records/s",
-                           2.5, Aim::kAtLeast, rounds.Compare(kRate, 2)));
+                           2.5, Aim::kAtLeast, rounds.Compare(kRate, before ? 3 : 2)));
   }
-  PrintCpu(rounds, {"ours", "echo"});
+  if (before) {
+    rows.push_back(MakeRow(2, "durable unary allocations by the manager before", "calls/s", 0.97,
+                           Aim::kAtLeast, rounds.Compare(kRate, 2)));
+  }
+  PrintCpu(rounds, servers);
   return absl::OkStatus();
 }
 
 // Rows 3 and 5: batches.
-absl::Status RunBatch(const BenchOptions& options, SliceRunner& runner, std::vector<Row>& rows) {
+absl::Status RunBatch(const AllocateOptions& options, SliceRunner& runner, std::vector<Row>& rows) {
   std::vector<Side> sides = {{"ours", [&] { return runner.Manager(kBatched); }, kRate},
                              {"echo", [&] { return runner.Echo(kBatched); }, kRate},
                              {"sqlite", [&] { return runner.Sqlite(); }, kRate},
@@ -76,7 +91,7 @@ absl::Status RunBatch(const BenchOptions& options, SliceRunner& runner, std::vec
 }
 
 // Row 4: one call at a time.
-absl::Status RunAlone(const BenchOptions& options, SliceRunner& runner, std::vector<Row>& rows) {
+absl::Status RunAlone(const AllocateOptions& options, SliceRunner& runner, std::vector<Row>& rows) {
   std::cout << "one unloaded caller: p50 in us\n";
   Rounds rounds({{"ours", [&] { return runner.Manager(kAlone); }, kMiddle},
                  {"echo", [&] { return runner.Echo(kAlone); }, kMiddle},
@@ -95,13 +110,13 @@ absl::Status RunAlone(const BenchOptions& options, SliceRunner& runner, std::vec
 }
 
 // A loss is a failure; a missed target is a figure.
-absl::StatusOr<std::vector<Row>> Run(const BenchOptions& options,
-                                     const std::vector<std::string>& parts) {
+absl::StatusOr<std::vector<Row>> Run(const AllocateOptions& options) {
   const auto wanted = [&](const char* part) {
-    return std::find(parts.begin(), parts.end(), part) != parts.end();
+    return std::find(options.parts.begin(), options.parts.end(), part) != options.parts.end();
   };
   if (options.etcd.empty()) std::cout << "no etcd here: row 3 goes without it\n";
   SliceRunner runner({.manager = options.manager,
+                      .before = options.before,
                       .echo = options.echo,
                       .etcd = options.etcd,
                       .directory = options.directory,
@@ -128,14 +143,18 @@ absl::StatusOr<std::vector<Row>> Run(const BenchOptions& options,
 }  // namespace cxlpool::bench
 
 int main(int argc, char** argv) {
-  std::vector<std::string> parts = {"unary", "batch", "alone"};
+  cxlpool::bench::AllocateOptions options;
   return cxlpool::bench::RunBench(
       argc, argv,
       {.name = "bench-allocate",
        .what = "durable allocations beside an echo, etcd, SQLite and the disk",
-       .measure = [&](const auto& options) { return cxlpool::bench::Run(options, parts); },
+       .measure = [&](const auto&) { return cxlpool::bench::Run(options); },
        .add_options =
            [&](CLI::App& app) {
-             app.add_option("--part", parts, "Of unary, batch and alone; all")->delimiter(',');
-           }});
+             app.add_option("--part", options.parts, "Of unary, batch and alone; all")
+                 ->delimiter(',');
+             app.add_option("--before", options.before,
+                            "Path of the cxlpool-fm of an earlier build, measured beside");
+           },
+       .options = &options});
 }

@@ -113,8 +113,16 @@ absl::Status SliceRunner::Prepare(bool batched) {
 }
 
 absl::StatusOr<Sample> SliceRunner::Manager(const Shape& shape) {
+  return RunManager(options_.manager, shape);
+}
+
+absl::StatusOr<Sample> SliceRunner::ManagerBefore(const Shape& shape) {
+  return RunManager(options_.before, shape);
+}
+
+absl::StatusOr<Sample> SliceRunner::RunManager(const std::string& program, const Shape& shape) {
   const std::string directory = NextDirectory();
-  auto server = StartManager(options_.manager, directory);
+  auto server = StartManager(program, directory);
   if (!server.ok()) return server.status();
   std::vector<std::string> answers;
   LoadOptions load = Allocations(*server, shape, slices_);
@@ -129,7 +137,7 @@ absl::StatusOr<Sample> SliceRunner::Manager(const Shape& shape) {
       !status.ok()) {
     return status;
   }
-  auto again = StartManager(options_.manager, directory);
+  auto again = StartManager(program, directory);
   if (!again.ok()) return again.status();
   if (absl::Status status = ForEachListed(again->address, kConnectLimit,
                                           [&](const v1::Region& region) { check.Listed(region); });

@@ -16,6 +16,7 @@ namespace cxlpool::bench {
 
 struct SliceOptions {
   std::string manager;    // Path of cxlpool-fm.
+  std::string before;     // Of an earlier one; empty: there is none.
   std::string echo;       // Path of bench-echo.
   std::string etcd;       // Path of etcd.
   std::string directory;  // Empty; slices make their own below it, and remove them.
@@ -49,6 +50,7 @@ class SliceRunner {
   absl::Status Prepare(bool batched);
 
   absl::StatusOr<Sample> Manager(const Shape& shape);
+  absl::StatusOr<Sample> ManagerBefore(const Shape& shape);
   absl::StatusOr<Sample> Echo(const Shape& shape);
   absl::StatusOr<Sample> Etcd(const Shape& shape);
   absl::StatusOr<Sample> Sqlite();
@@ -59,6 +61,7 @@ class SliceRunner {
   int kills() const { return kills_; }
 
  private:
+  absl::StatusOr<Sample> RunManager(const std::string& program, const Shape& shape);
   std::string NextDirectory();
   std::string AnswerFile(bool batch) const;
 
