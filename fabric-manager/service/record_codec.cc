@@ -382,25 +382,30 @@ absl::StatusOr<std::vector<AuditEntry>> DecodeEntries(const AuditRow& row) {
   pb::AuditEntriesRecord record;
   if (!record.ParseFromString(row.bytes)) return BadRecord(row.key, "its entries do not parse");
   std::vector<AuditEntry> entries;
+  // What is absent is as in the entry before.
+  AuditEntry out = {.time = absl::UnixEpoch(), .who = "", .method = ""};
   for (const pb::AuditEntryRecord& in : record.entries()) {
-    AuditEntry& out = entries.emplace_back();
-    if (Problem p = DecodeTime("time", in.time_unix_us(), out.time)) return BadRecord(row.key, *p);
-    out.who = in.who();
-    out.method = in.method();
+    if (in.has_time_unix_us()) {
+      if (Problem p = DecodeTime("time", in.time_unix_us(), out.time)) {
+        return BadRecord(row.key, *p);
+      }
+    }
+    if (in.has_who()) out.who = in.who();
+    if (in.has_method()) out.method = in.method();
     out.request_id = Uuid(in.request_id());
     out.target = in.target();
     out.more = in.more();
-    out.tenant = in.tenant();
+    if (in.has_tenant()) out.tenant = in.tenant();
     out.reason = in.reason();
     out.revision = in.revision();
-    out.role = in.role();
-    out.peer = in.peer();
+    if (in.has_role()) out.role = in.role();
+    if (in.has_peer()) out.peer = in.peer();
     out.outcome = in.outcome();
+    entries.push_back(out);
   }
   return entries;
 }
 
-// The record's audit is left unread: it is for people, and no part of the value.
 absl::StatusOr<std::variant<Item, PoolMeta>> DecodeRecord(Key key, absl::string_view value) {
   pb::Record record;
   if (!record.ParseFromArray(value.data(), static_cast<int>(value.size()))) {

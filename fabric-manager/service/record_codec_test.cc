@@ -99,8 +99,9 @@ TEST(RecordCodecTest, AuditRowsAndTheirBoundsKeepEveryField) {
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(std::get<PoolMeta>(*decoded).audit, bounds);
 
-  const std::vector<AuditEntry> entries = {
-      FullAuditEntry(), AuditEntry{.time = absl::FromUnixSeconds(1'700'000'000), .who = "", .method = ""}};
+  const AuditEntry empty{.time = absl::FromUnixSeconds(1'700'000'000), .who = "", .method = ""};
+  const std::vector<AuditEntry> entries = {FullAuditEntry(), FullAuditEntry(), empty, empty,
+                                           FullAuditEntry()};
   const auto row = std::make_shared<AuditRow>(
       AuditRow{.key = 20, .head = bounds.head, .bytes = EncodeEntries(entries)});
   const Item back = RoundTrip(AuditRowPtr(row));

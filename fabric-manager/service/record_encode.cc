@@ -189,11 +189,12 @@ struct EncodeEntry {
   void operator()(const TopologyImport& in) const { out.set_imported_from(Text(in.source)); }
 };
 
-// A record whose parts all are in one place, most of them on the stack: every change makes one, and
-// to allocate and free each part by itself takes longer than to encode it.
-class RecordInPlace {
+// A message whose parts all are in one place, most of them on the stack: every change makes one,
+// and to allocate and free each part by itself takes longer than to encode it.
+template <typename Message>
+class InPlace {
  public:
-  pb::Record& record() { return *record_; }
+  Message& operator*() { return *message_; }
 
  private:
   google::protobuf::ArenaOptions InBytes() {
@@ -205,15 +206,15 @@ class RecordInPlace {
 
   alignas(8) std::array<char, 4096> bytes_;
   google::protobuf::Arena arena_{InBytes()};
-  pb::Record* const record_ = google::protobuf::Arena::CreateMessage<pb::Record>(&arena_);
+  Message* const message_ = google::protobuf::Arena::CreateMessage<Message>(&arena_);
 };
 
 }  // namespace
 
 // An erased record has no bytes.
 std::string EncodeItem(const Item& item) {
-  RecordInPlace in_place;
-  pb::Record& record = in_place.record();
+  InPlace<pb::Record> in_place;
+  pb::Record& record = *in_place;
   // Regions first: they are what nearly every change writes.
   if (const auto* region = std::get_if<RegionPtr>(&item)) {
     Encode(**region, *record.mutable_region());
@@ -289,26 +290,30 @@ std::string EncodePool(const PoolMeta& meta) {
 }
 
 std::string EncodeEntries(const std::vector<AuditEntry>& entries) {
-  google::protobuf::Arena arena;
-  auto& record = *google::protobuf::Arena::CreateMessage<pb::AuditEntriesRecord>(&arena);
+  InPlace<pb::AuditEntriesRecord> in_place;
+  pb::AuditEntriesRecord& record = *in_place;
   const auto text = [](const std::string& in) {
     std::string out = Text(in);
     return out.size() <= kMaxAuditText ? out : CutText(out, kMaxAuditText);
   };
+  // Many calls of one group are of one caller: what is as in the entry before is left out.
+  const AuditEntry none = {.time = absl::UnixEpoch(), .who = "", .method = ""};
+  const AuditEntry* before = &none;
   for (const AuditEntry& in : entries) {
     pb::AuditEntryRecord& out = *record.add_entries();
-    out.set_time_unix_us(Micros(in.time));
-    out.set_who(text(in.who));
-    out.set_method(text(in.method));
+    if (in.time != before->time) out.set_time_unix_us(Micros(in.time));
+    if (in.who != before->who) out.set_who(text(in.who));
+    if (in.method != before->method) out.set_method(text(in.method));
     if (!in.request_id.empty()) out.set_request_id(in.request_id.str());
     out.set_target(text(in.target));
     out.set_more(in.more);
-    out.set_tenant(text(in.tenant));
+    if (in.tenant != before->tenant) out.set_tenant(text(in.tenant));
     out.set_reason(text(in.reason));
     out.set_revision(in.revision);
-    out.set_role(text(in.role));
-    out.set_peer(text(in.peer));
+    if (in.role != before->role) out.set_role(text(in.role));
+    if (in.peer != before->peer) out.set_peer(text(in.peer));
     out.set_outcome(text(in.outcome));
+    before = &in;
   }
   return record.SerializeAsString();
 }
