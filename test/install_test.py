@@ -15,7 +15,7 @@ from testbed.testing import BUILD, REPOSITORY, PoolTest, main
 
 COMPONENTS = ('fm', 'agent', 'cli', 'lib', 'dev', 'python', 'examples', 'doc')
 # Programs for tests and benches, and the example whose source is installed.
-ONLY_HERE = ('bench-*', 'cxlpool-*-trials', 'cxlpool-sim', 'cxlpool-rungs', 'hello-pool', 'pool-ask', 'pool-bytes',
+ONLY_HERE = ('bench-*', 'cxlpool-*-trials', 'cxlpool-sim', 'cxlpool-rungs', 'forge-trail', 'hello-pool', 'pool-ask', 'pool-bytes',
              'pool-objects', 'pool-path', 'pool-pin', 'pool-poison', 'pool-touch', 'scripted-manager')
 README = REPOSITORY / 'README.md'
 LIBPOOL_GUIDE = REPOSITORY / 'docs/libpool.md'

@@ -186,6 +186,25 @@ class AlertsTest(FaultTest):
         self.assertEqual(self.fired(taken, at=('23h',), every='10m'), set())
         self.assertEqual(self.fired(taken, at=('26h',), every='10m'), {'CxlpoolBackupOld'}, 'it is a day old by then')
 
+    def test_somebody_altered_the_audit_trail(self):
+        """Followed as docs/alerts.md says."""
+        store = self.pool.directory / 'store/pool.db'
+        self.pool.cli('tenant', 'set', 'ml', '--quota', '1GiB')
+        self.pool.manager.stop()
+        subprocess.run([BUILD / 'bin/forge-trail', store], check=True)
+        self.pool.start_manager()
+        self.pool.wait_hosts_online()
+        self.assertEqual(self.fired(), {'CxlpoolAuditChainBroken'})
+        with self.assertRaisesRegex(CliError, 'AUDIT_ALTERED'):
+            self.pool.cli('audit', 'verify')
+        self.pool.manager.stop()
+        repaired = subprocess.run([BUILD / 'bin/cxlpool', 'fsck', store, '--repair'], capture_output=True, text=True)
+        self.assertIn('row 1 was altered', repaired.stdout)
+        self.pool.start_manager()
+        self.pool.cli('audit', 'verify')
+        self.assertEqual(self.pool.cli('event', 'list')['events'][-1]['who'], 'fsck')
+        self.assert_over()
+
 
 class SlowDiskTest(FaultTest):
     """The manager's disk takes 150 ms for each sync."""
