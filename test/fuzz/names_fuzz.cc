@@ -1,12 +1,14 @@
-// Names, UUIDs, sizes and addresses as people and programs write them.
+// Names, UUIDs, sizes, addresses, tokens and anchors as people and programs write them.
 
 #include <string>
 
+#include "fabric-manager/model/audit/audit_chain.h"
 #include "proto/support/address.h"
 #include "proto/support/byte_size.h"
 #include "proto/support/certificate.h"
 #include "proto/support/names.h"
 #include "proto/support/process_stat.h"
+#include "proto/support/token.h"
 #include "test/fuzz/fuzz_target.h"
 
 namespace cxlpool::fuzz {
@@ -32,6 +34,14 @@ CXLPOOL_FUZZ(names) {
   }
   if (const auto serial = CanonicalSerial(bytes); serial.ok()) {
     Require(CanonicalSerial(*serial).value() == *serial);
+  }
+  if (const auto name = TokenName(bytes); name.ok()) {
+    Require(CheckResourceId(*name).ok());
+    Require(bytes.size() > name->size() && TokenHash(bytes).size() == kTokenHashBytes);
+  }
+  // Digits of either case, so that the text may be another; what it says is the same.
+  if (const auto anchor = fm::ParseAuditHead(bytes); anchor.ok()) {
+    Require(fm::ParseAuditHead(fm::ToText(*anchor)).value() == *anchor);
   }
   (void)ParseStartTicks(bytes);
 }

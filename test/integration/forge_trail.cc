@@ -1,5 +1,6 @@
-// forge-trail FILE: alters a row of the audit trail in a pool's database whose manager is stopped, as somebody does who
-// can write to the database and makes all of its sums right: nothing but the chain of hashes shows it.
+// forge-trail FILE: alters a row of the audit trail in a pool's database whose manager is stopped,
+// as somebody does who can write to the database and makes all of its sums right: nothing but the
+// chain of hashes shows it.
 
 #include <iostream>
 #include <memory>
