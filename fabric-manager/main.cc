@@ -25,6 +25,7 @@
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
 #include "fabric-manager/config.h"
 #include "fabric-manager/fabric_drivers.h"
+#include "fabric-manager/fsck/fsck.h"
 #include "fabric-manager/rpc/server.h"
 #include "fabric-manager/service/agent_tasks.h"
 #include "fabric-manager/service/lease_keeper.h"
@@ -45,6 +46,7 @@ namespace {
 constexpr size_t kStepsInTheLog = 16;
 constexpr char kSubject[] = "cxlpool-fm";
 constexpr int kBadUsage = 2;  // Of a wrong command line, and of --check-config.
+constexpr int kNotEmpty = 1;  // Of --check-empty.
 
 // For calls that are being answered, which takes milliseconds. Streams, and connections whose
 // client looks at nothing, end no sooner: every stop takes so long.
@@ -349,15 +351,49 @@ int CheckConfig(const std::string& file) {
   return EXIT_SUCCESS;
 }
 
+// What `--check-empty` says: whether the pool has a Region, by the records of a manager that is
+// stopped. Changes nothing. What cannot be known counts as a Region.
+int CheckEmpty(const std::string& file) {
+  const auto fail = [](absl::string_view why) {
+    std::cerr << kSubject << ": " << why << "\n";
+    return kNotEmpty;
+  };
+  const auto config = LoadFmConfig(file, FabricDrivers());
+  if (!config.ok()) return fail(config.status().message());
+  if (config->store != FmConfig::StoreKind::kSqlite) {
+    return fail(
+        "the pool has no records on disk (store.kind): nobody can say whether it has Regions");
+  }
+  const auto report = RunFsck(config->store_path, /*repair=*/false, absl::Now());
+  if (absl::IsNotFound(report.status())) {
+    std::cout << config->store_path << " is not there: the pool has no Region\n";
+    return EXIT_SUCCESS;
+  }
+  if (!report.ok()) return fail(report.status().message());
+  if (!report->findings.empty()) {
+    return fail(absl::StrCat(config->store_path, " is damaged: see `cxlpool fsck ",
+                             config->store_path, "`"));
+  }
+  if (report->regions > 0) {
+    return fail(absl::StrCat("the pool has ", report->regions,
+                             report->regions == 1 ? " Region" : " Regions",
+                             ": see `cxlpool region list`, and release what nobody needs"));
+  }
+  std::cout << "the pool has no Region\n";
+  return EXIT_SUCCESS;
+}
+
 }  // namespace
 }  // namespace cxlpool::fm
 
 int main(int argc, char** argv) {
   CLI::App app{"cxlpool-fm: allocates CXL pool memory to hosts"};
   std::string file = "/etc/cxlpool/fm.toml";
-  bool check = false;
+  bool check = false, check_empty = false;
   app.add_option("--config", file, "Configuration, TOML")->type_name("FILE")->capture_default_str();
   app.add_flag("--check-config", check, "Check the configuration and exit");
+  app.add_flag("--check-empty", check_empty,
+               "Check that the pool of a stopped manager has no Region, and exit");
   app.set_version_flag("--version", "cxlpool-fm " CXLPOOL_VERSION);
   try {
     app.parse(argc, argv);
@@ -367,5 +403,6 @@ int main(int argc, char** argv) {
     return cxlpool::fm::kBadUsage;
   }
   if (check) return cxlpool::fm::CheckConfig(file);
+  if (check_empty) return cxlpool::fm::CheckEmpty(file);
   return cxlpool::fm::Run(file);
 }

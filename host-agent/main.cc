@@ -19,6 +19,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "host-agent/adapters/emulated/emulated_host_events.h"
 #include "host-agent/adapters/emulated/emulated_host_memory.h"
 #include "host-agent/adapters/linux/events/linux_host_events.h"
@@ -52,6 +54,7 @@ namespace {
 
 constexpr char kSubject[] = "cxlpool-agent";
 constexpr int kBadUsage = 2;  // Of a wrong command line, and of --check-config.
+constexpr int kNotEmpty = 1;  // Of --check-empty.
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
 constexpr absl::Duration kMetricsWait = absl::Seconds(3);
 constexpr absl::Duration kAskTimeout = absl::Seconds(3);  // Of `check`, for the manager's answer.
@@ -389,15 +392,60 @@ int CheckConfig(const std::string& file) {
   return EXIT_SUCCESS;
 }
 
+// What this host has of the pool, without the agent. Changes nothing.
+absl::StatusOr<HostObservation> LookAtHost(const AgentConfig& config) {
+  SystemClock clock;
+  Loop loop("check");
+  absl::StatusOr<std::unique_ptr<HostMemory>> memory;
+  if (config.adapter == AgentConfig::Adapter::kShared) {
+    const absl::StatusOr<AgentOptions> options = OptionsOf(config);
+    if (!options.ok()) return options.status();
+    SharedHostOptions shared = SharedOptionsOf(config, options->incarnation);
+    memory = MakeSharedHost(MakeSpace(config, shared), shared);
+  } else {
+    memory = MakeMemory(config, &loop, &clock);
+  }
+  if (!memory.ok()) return memory.status();
+  std::promise<absl::StatusOr<HostObservation>> looked;
+  (*memory)->Observe(
+      [&](absl::StatusOr<HostObservation> seen) { looked.set_value(std::move(seen)); });
+  auto seen = looked.get_future().get();
+  loop.Stop();
+  return seen;
+}
+
+// What `--check-empty` says: whether this host can reach memory of the pool. What cannot be known
+// counts as memory.
+int CheckEmpty(const std::string& file) {
+  const auto fail = [](absl::string_view why) {
+    std::cerr << kSubject << ": " << why << "\n";
+    return kNotEmpty;
+  };
+  const absl::StatusOr<AgentConfig> config = LoadAgentConfig(file);
+  if (!config.ok()) return fail(config.status().message());
+  const absl::StatusOr<HostObservation> seen = LookAtHost(*config);
+  if (!seen.ok()) return fail(seen.status().message());
+  uint64_t bytes = 0;
+  for (const ObservedMemdev& memdev : seen->memdevs) bytes += memdev.size_bytes;
+  if (!seen->memdevs.empty()) {
+    return fail(absl::StrCat("this host has ", bytes, " bytes of the pool: see `cxlpool host show ",
+                             config->host, "`, and release or detach its Regions"));
+  }
+  std::cout << "this host has no memory of the pool\n";
+  return EXIT_SUCCESS;
+}
+
 }  // namespace
 }  // namespace cxlpool::agent
 
 int main(int argc, char** argv) {
   CLI::App app{"cxlpool-agent: turns what the CXL fabric shows to this host into memory"};
   std::string file = "/etc/cxlpool/agent.toml";
-  bool only_config = false;
+  bool only_config = false, only_empty = false;
   app.add_option("--config", file, "Configuration, TOML")->type_name("FILE")->capture_default_str();
   app.add_flag("--check-config", only_config, "Check the configuration and exit");
+  app.add_flag("--check-empty", only_empty,
+               "Check that this host has no memory of the pool, and exit");
   app.set_version_flag("--version", "cxlpool-agent " CXLPOOL_VERSION);
   CLI::App* check = app.add_subcommand(
       "check", "Examine this machine: what is missing, and how to fix it. Exits 0 if it is fit");
@@ -417,6 +465,7 @@ int main(int argc, char** argv) {
   }
   cxlpool::RouteGrpcLog();
   if (check->parsed()) return cxlpool::agent::Check(file, output == "json", offline);
+  if (only_empty) return cxlpool::agent::CheckEmpty(file);
   if (only_config) return cxlpool::agent::CheckConfig(file);
   return cxlpool::agent::Run(file);
 }

@@ -224,7 +224,7 @@ class Judge {
       return started_ ? Wrong(absl::StrCat("it starts, and fsck says ", report.status().ToString()))
                       : CheckUnchanged();
     }
-    for (const Finding& finding : report->findings) Say(absl::StrCat("fsck: ", finding.what));
+    for (const FsckFinding& finding : report->findings) Say(absl::StrCat("fsck: ", finding.what));
     sound_ = report->findings.empty();
     counts_.sound += sound_ ? 1 : 0;
     if (sound_ && !started_) {

@@ -25,7 +25,7 @@
 
 namespace cxlpool::fm {
 
-struct Finding {
+struct FsckFinding {
   uint64_t key = 0;    // Of the record; 0: of none.
   std::string what;    // What is wrong.
   std::string repair;  // What the repair does about it.
@@ -49,7 +49,7 @@ struct ExamineOptions {
 };
 
 struct Examination {
-  std::vector<Finding> findings;  // None: sound.
+  std::vector<FsckFinding> findings;  // None: sound.
   // After the repair, in order of key.
   std::vector<Row> rows;
   std::vector<Removed> removed;

@@ -132,7 +132,7 @@ class ExamineTest : public ::testing::Test {
   // What the repair leaves is sound, and the manager's own model takes it.
   static std::map<uint64_t, pb::Record> ExpectRepaired(const Examination& done) {
     const Examination again = Check(done.rows);
-    for (const Finding& finding : again.findings) {
+    for (const FsckFinding& finding : again.findings) {
       ADD_FAILURE() << "after the repair: " << finding.key << ": " << finding.what;
     }
     std::map<uint64_t, pb::Record> records;
@@ -155,7 +155,7 @@ class ExamineTest : public ::testing::Test {
   }
 
   static bool Says(const Examination& done, uint64_t key, absl::string_view text) {
-    return std::any_of(done.findings.begin(), done.findings.end(), [&](const Finding& finding) {
+    return std::any_of(done.findings.begin(), done.findings.end(), [&](const FsckFinding& finding) {
       return finding.key == key && absl::StrContains(finding.what, text);
     });
   }

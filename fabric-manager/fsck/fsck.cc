@@ -30,6 +30,11 @@ absl::Status CheckRecordVersion(const std::string& path, const std::vector<Row>&
   return absl::OkStatus();
 }
 
+bool IsRegion(const Row& row) {
+  store::v1::Record record;
+  return record.ParseFromString(row.value) && record.has_region();
+}
+
 absl::Status Repair(DamagedDatabase& database, const Salvage& salvage, const Examination& found,
                     absl::Time now) {
   const Examination again =
@@ -73,6 +78,7 @@ absl::StatusOr<FsckReport> RunFsck(const std::string& path, bool repair, absl::T
   report.schema = salvage->schema;
   report.revision = salvage->meta.revision;
   report.records = salvage->rows.size();
+  report.regions = std::count_if(salvage->rows.begin(), salvage->rows.end(), IsRegion);
   report.set_aside_before = salvage->quarantined.size();
   for (const std::string& damage : salvage->damage) {
     report.findings.push_back({0, damage, "the records that can be read go into a new file"});

@@ -17,10 +17,11 @@ namespace cxlpool::fm {
 struct FsckReport {
   int64_t schema = 0;
   uint64_t revision = 0;
-  uint64_t records = 0;  // That can be read.
+  uint64_t records = 0;  // That can be read,
+  uint64_t regions = 0;  // and so many of them are Regions.
   uint64_t set_aside_before = 0;
-  std::vector<Finding> findings;  // None: sound.
-  std::string copy;               // Of the database before the repair; empty: nothing was changed.
+  std::vector<FsckFinding> findings;  // None: sound.
+  std::string copy;  // Of the database before the repair; empty: nothing was changed.
 };
 
 // `repair`: repairs what it finds, in one step; the database before is kept at PATH.before-fsck.

@@ -116,7 +116,7 @@ class FsckTest : public ::testing::Test {
     const auto again = Run();
     EXPECT_TRUE(again.ok()) << again.status();
     if (again.ok()) {
-      for (const Finding& finding : again->findings) {
+      for (const FsckFinding& finding : again->findings) {
         ADD_FAILURE() << "after the repair: " << finding.key << ": " << finding.what;
       }
     }
@@ -131,8 +131,9 @@ TEST_F(FsckTest, FirstReleasesDatabaseIsSoundBeforeAndAfterItIsMovedOver) {
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->schema, 1);
   EXPECT_EQ(report->records, 15u);
+  EXPECT_EQ(report->regions, 6u);
   EXPECT_EQ(report->revision, 63u);
-  for (const Finding& finding : report->findings) ADD_FAILURE() << finding.key << finding.what;
+  for (const FsckFinding& finding : report->findings) ADD_FAILURE() << finding.key << finding.what;
   Migrate();
   report = Run(/*repair=*/true);
   ASSERT_TRUE(report.ok()) << report.status();

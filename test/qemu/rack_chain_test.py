@@ -23,6 +23,9 @@ class RackChainTest(PoolTest):
         self.pool.allocate('agree-dax', '256MiB', 'host-a')
         self.pool.allocate('agree-ram', '256MiB', 'host-a', '--mode', 'system-ram')
         guest = self.pool.hosts['host-a']
+        asked = guest.run('cxlpool-agent --check-empty')
+        self.assertEqual((asked.status, asked.out), (1, ''), asked.err)
+        self.assertIn(f'this host has {512 << 20} bytes of the pool', asked.err)
         memdevs = {m['memdev']: m for m in json.loads(guest.output('cxl list -M'))}
         regions = {r['region']: r for r in json.loads(guest.output('cxl list -R'))}
         daxes = {d['chardev']: d for d in json.loads(guest.output('daxctl list'))}
@@ -41,6 +44,7 @@ class RackChainTest(PoolTest):
                 self.assertTrue(dax['movable'])
             self.pool.release(name)
         self.assertEqual(json.loads(guest.output('cxl list -M')), [])
+        self.assertIn('no memory of the pool', guest.output('cxlpool-agent --check-empty'))
         self.assert_pool_empty()
 
     def test_3_twelve_regions_come_and_go_in_no_order(self):

@@ -15,7 +15,7 @@ namespace {
 
 std::string ToTable(const FsckCommand& command, const fm::FsckReport& report) {
   std::string text;
-  for (const fm::Finding& finding : report.findings) {
+  for (const fm::FsckFinding& finding : report.findings) {
     absl::StrAppend(&text, finding.key == 0 ? "store" : absl::StrCat("record ", finding.key), ": ",
                     Printable(finding.what), "\n  repair: ", Printable(finding.repair), "\n");
   }
@@ -43,7 +43,7 @@ google::protobuf::Struct ToMessage(const FsckCommand& command, const fm::FsckRep
   fields["repaired"].set_bool_value(!report.copy.empty());
   fields["copy"].set_string_value(Printable(report.copy));
   auto& findings = *fields["findings"].mutable_list_value();
-  for (const fm::Finding& finding : report.findings) {
+  for (const fm::FsckFinding& finding : report.findings) {
     auto& one = *findings.add_values()->mutable_struct_value()->mutable_fields();
     one["key"].set_string_value(absl::StrCat(finding.key));
     one["what"].set_string_value(Printable(finding.what));
