@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 from .process import TestbedError, wait_until
-from .testing import REPOSITORY
+from .testing import BUILD, REPOSITORY
 
 PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
@@ -25,6 +25,15 @@ def require_machines():
     if os.environ.get('CI'):
         raise AssertionError(reason)
     raise unittest.SkipTest(reason)
+
+
+def make_packages(directory):
+    """The Debian packages of the build that is tested, as files. Without compression, which takes most of the time."""
+    done = subprocess.run([REPOSITORY / 'tools/package', '--build', BUILD, '--out', directory], capture_output=True, text=True,
+                          timeout=240, env={**os.environ, 'DPKG_DEB_COMPRESSOR_TYPE': 'none'})
+    if done.returncode:
+        raise AssertionError(f'tools/package ends with {done.returncode}:\n{done.stderr}')
+    return [Path(line) for line in done.stdout.splitlines()]
 
 
 class Machine:
