@@ -9,6 +9,7 @@
 #include "cxlpool/v1/host_service.pb.h"
 #include "proto/support/mutant.h"
 #include "proto/support/mutex.h"
+#include "proto/support/peer_identity.h"
 #include "proto/support/refusal.h"
 #include "proto/support/status_wire.h"
 

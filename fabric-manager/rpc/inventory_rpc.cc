@@ -11,6 +11,7 @@
 #include "fabric-manager/rpc/list_inventory.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
+#include "proto/support/peer_identity.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {

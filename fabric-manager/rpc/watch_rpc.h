@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/rpc/calls.h"
 #include "fabric-manager/service/view.h"
 #include "fabric-manager/service/watch_hub.h"
