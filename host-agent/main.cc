@@ -57,7 +57,8 @@ constexpr int kBadUsage = 2;  // Of a wrong command line, and of --check-config.
 constexpr int kNotEmpty = 1;  // Of --check-empty.
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
 constexpr absl::Duration kMetricsWait = absl::Seconds(3);
-constexpr absl::Duration kAskTimeout = absl::Seconds(3);  // Of `check`, for the manager's answer.
+constexpr absl::Duration kLookTimeout = absl::Seconds(30);  // Of `--check-empty`, for the kernel.
+constexpr absl::Duration kAskTimeout = absl::Seconds(3);    // Of `check`, for the manager's answer.
 
 int Fail(const absl::Status& status) {
   LogError(kSubject, status.message());
@@ -407,9 +408,16 @@ absl::StatusOr<HostObservation> LookAtHost(const AgentConfig& config) {
   }
   if (!memory.ok()) return memory.status();
   std::promise<absl::StatusOr<HostObservation>> looked;
+  auto future = looked.get_future();
   (*memory)->Observe(
       [&](absl::StatusOr<HostObservation> seen) { looked.set_value(std::move(seen)); });
-  auto seen = looked.get_future().get();
+  if (future.wait_for(absl::ToChronoSeconds(kLookTimeout)) != std::future_status::ready) {
+    // A thread waits for the kernel, and nothing ends that.
+    std::cerr << kSubject << ": the kernel has not said in " << kLookTimeout
+              << " what memory it has\n";
+    _exit(kNotEmpty);
+  }
+  auto seen = future.get();
   loop.Stop();
   return seen;
 }
