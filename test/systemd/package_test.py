@@ -134,6 +134,11 @@ class PackageTest(unittest.TestCase):
         self.machine.run('rm -r /etc/systemd/system/cxlpool-agent.service.d')
         self.purge()
 
+    def test_the_same_build_makes_the_same_bytes(self):
+        again = make_packages(self.directory / 'again')
+        self.assertEqual([path.name for path in again if path.read_bytes() != (self.directory / 'packages' / path.name).read_bytes()], [])
+        self.assertEqual(len(again), len(PACKAGES))
+
     def test_what_was_never_set_up_goes(self):
         self.purge()
 
