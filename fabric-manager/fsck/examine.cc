@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -33,11 +34,6 @@ ByteRange RangeOf(const pb::ExtentRecord& extent) {
 
 std::string Text(const ByteRange& range) {
   return absl::StrCat("bytes ", range.begin, " to ", range.end, " of ", range.device);
-}
-
-void SetHead(const AuditHead& head, pb::AuditHeadRecord& out) {
-  out.set_number(head.number);
-  out.set_hash(head.hash);
 }
 
 class Examiner {
@@ -105,9 +101,8 @@ class Examiner {
       if (!extent.bad_reason().empty()) bad_.emplace_back(RangeOf(extent), extent.bad_reason());
     }
     if (parsed && record.has_pool() && status.ok()) {
-      next_id_ = record.pool().next_id();
-      audit_ = std::get<PoolMeta>(*decoded).audit;
-      pool_ = std::move(record);
+      pool_ = std::get<PoolMeta>(*decoded);
+      next_id_ = pool_.next_id;
       return;
     }
     if (status.ok()) {
@@ -389,6 +384,19 @@ class Examiner {
     changed_.insert(key);
   }
 
+  // As Put, of bytes that EncodeItem or EncodePool made.
+  void PutEncoded(uint64_t key, const std::string& value) {
+    pb::Record record;
+    record.ParseFromString(value);
+    Put(key, std::move(record));
+  }
+
+  // The pool's own record, with ids that start above all that are known.
+  void PutPool() {
+    pool_.next_id = greatest_id_ + kIdMargin;
+    PutEncoded(kPoolKey, EncodePool(pool_));
+  }
+
   // Whether the entries of the topology go together, as the manager takes them: all at once.
   bool TopologyLoads() const {
     Change entries;
@@ -457,7 +465,7 @@ class Examiner {
   // What was altered cannot be repaired, and what is only set aside can still be read: the rows
   // leave together, and the trail goes on behind the last that is known of.
   void CheckAudit() {
-    const std::vector<AuditFlaw> flaws = VerifyChain(audit_, audit_rows_);
+    const std::vector<AuditFlaw> flaws = VerifyChain(pool_.audit, audit_rows_);
     if (flaws.empty()) return;
     constexpr char kWhy[] = "the audit trail is not as it was written";
     for (const AuditFlaw& flaw : flaws) {
@@ -465,13 +473,14 @@ class Examiner {
            "all of its rows are set aside, and it goes on behind the last");
     }
     for (const AuditRowPtr& row : audit_rows_) {
-      if (row->head.number > audit_.head.number) audit_.head = row->head;
+      if (row->head.number > pool_.audit.head.number) pool_.audit.head = row->head;
       Remove(row->key, kWhy);
     }
-    audit_.dropped = audit_.head;
+    pool_.audit.dropped = pool_.audit.head;
   }
 
-  // A repair is a change like any other: the trail goes on with it.
+  // A repair is a change like any other: the trail goes on with it. Its row is the last record that
+  // is made, and is not among the ids that CheckPool knew.
   void NoteRepair() {
     if (out_.findings.empty() || CXLPOOL_MUTANT("fsck-repair-without-entry")) return;
     AuditRow row;
@@ -482,17 +491,9 @@ class Examiner {
                                 .more = out_.findings.size() - 1,
                                 .reason = out_.findings.front().what,
                                 .revision = out_.greatest_revision}});
-    row.head = audit_.head = NextHead(audit_.head, row.bytes);
-    pb::Record record;
-    record.mutable_audit_row()->set_entries(row.bytes);
-    SetHead(row.head, *record.mutable_audit_row()->mutable_head());
-    Put(row.key, std::move(record));
-    SetHead(audit_.head, *pool_.mutable_pool()->mutable_audit_head());
-    if (audit_.dropped.number != 0) {
-      SetHead(audit_.dropped, *pool_.mutable_pool()->mutable_audit_dropped());
-    }
-    pool_.mutable_pool()->set_next_id(greatest_id_ + kIdMargin);
-    Put(kPoolKey, pool_);
+    row.head = pool_.audit.head = NextHead(pool_.audit.head, row.bytes);
+    PutEncoded(row.key, EncodeItem(std::make_shared<const AuditRow>(row)));
+    PutPool();
   }
 
   // Ids start above all that are known, with a margin: a lost record may have had a greater one.
@@ -510,13 +511,11 @@ class Examiner {
       return;
     }
     if (unknown_bytes_ && !CXLPOOL_MUTANT("fsck-without-hold")) {
-      pool_.mutable_pool()->set_hold_reason(
+      pool_.hold_reason =
           absl::StrCat("records were lost, as a repair found on ",
-                       absl::FormatTime("%Y-%m-%d", options_.now, absl::UTCTimeZone())));
+                       absl::FormatTime("%Y-%m-%d", options_.now, absl::UTCTimeZone()));
     }
-    pool_.mutable_pool()->set_schema_version(PoolMeta{}.schema_version);
-    pool_.mutable_pool()->set_next_id(greatest_id_ + kIdMargin);
-    Put(kPoolKey, pool_);
+    PutPool();
   }
 
   Examination Result() {
@@ -535,8 +534,8 @@ class Examiner {
   Examination out_;
   std::map<uint64_t, std::string> originals_;  // As found.
   std::map<uint64_t, pb::Record> records_;     // As they are to be, without the pool's.
-  pb::Record pool_;
-  std::optional<uint64_t> next_id_;
+  PoolMeta pool_;
+  std::optional<uint64_t> next_id_;  // As found.
   std::set<uint64_t> changed_;
   uint64_t greatest_id_ = kPoolKey;
   uint64_t greatest_found_ = kPoolKey;
@@ -547,7 +546,6 @@ class Examiner {
   std::vector<std::pair<ByteRange, std::string>> bad_;  // Of all Regions: bytes that were lost.
   std::map<std::string, uint64_t> claims_;              // Text -> who had it first.
   std::map<uint64_t, std::set<std::string>> disputed_, outvoted_, contested_;
-  AuditBounds audit_;                      // As the pool's record has them.
   std::vector<AuditRowPtr> audit_rows_;    // In order of key.
   std::vector<pb::RegionRecord> orphans_;  // Taken out; their bytes are known.
 };
