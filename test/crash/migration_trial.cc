@@ -47,6 +47,8 @@ class OldStore {
  public:
   explicit OldStore(sqlite3* db) : db_(db) {}
 
+  // In one transaction, with ids that the pool has not given out, and with sums that fit: a manager
+  // must find nothing wrong with it.
   absl::Status Add(int tenants) {
     if (!Execute("PRAGMA locking_mode=EXCLUSIVE") || !Execute("BEGIN") || !ReadMeta()) {
       return Failed();
@@ -66,9 +68,6 @@ class OldStore {
   }
 
  private:
-  static fm::Audit Audit() {
-    return {.time = absl::Now(), .principal = "test", .action = "SetTenant", .reason = ""};
-  }
   absl::Status Failed() const { return absl::UnavailableError(sqlite3_errmsg(db_)); }
   bool Execute(const std::string& sql) {
     return sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK;
@@ -79,6 +78,7 @@ class OldStore {
     return Statement(statement);
   }
 
+  // The sums as they are; Put and ReadPool keep them in step with the records.
   bool ReadMeta() {
     const Statement read = Prepare("SELECT epoch, revision, row_count, crc_sum FROM meta");
     if (sqlite3_step(read.get()) != SQLITE_ROW) return false;
@@ -97,6 +97,7 @@ class OldStore {
                                 meta_.crc_sum, ", crc=", meta_.Crc(fm::kRowsSchemaVersion)));
   }
 
+  // The pool's record, which leaves the sums: Put writes it again and adds it.
   absl::StatusOr<fm::PoolMeta> ReadPool() {
     const Statement read = Prepare("SELECT value, crc FROM records WHERE key = 1");
     if (sqlite3_step(read.get()) != SQLITE_ROW) return Failed();
@@ -145,6 +146,7 @@ PoolLayout Layout() {
           .granule_bytes = 256 * kMiB};
 }
 
+// How large the WAL is: it grows while the migration is under way, so that it says how far that is.
 uint64_t LogBytes(const Pool& pool) {
   struct stat found = {};
   return stat((pool.store_file() + "-wal").c_str(), &found) == 0
@@ -159,7 +161,8 @@ absl::Status Copy(const std::string& from, const std::string& to) {
   return absl::OkStatus();
 }
 
-// What a manager that opens the store now would find; looked up in a copy.
+// What a manager that opens the store now would find; looked up in a copy, since reading it
+// recovers the WAL and would take away what the next manager is to meet.
 absl::StatusOr<StoredPool> LookUp(const Pool& pool) {
   const std::string directory = pool.directory() + "/copy";
   std::error_code ignored;
@@ -196,6 +199,9 @@ absl::Status KillOnce(Pool& pool, std::mt19937_64& random) {
   return absl::OkStatus();
 }
 
+// Whether a manager that starts now serves all that was there before the first kill: each Region as
+// it was, byte range by byte range, and every tenant (the default one besides). Kills it
+// afterwards.
 absl::Status CheckServed(Pool& pool, const StoredPool& before) {
   if (absl::Status status = pool.StartManager(); !status.ok()) return status;
   if (absl::Status status = pool.AwaitServing(); !status.ok()) return pool.WithLogs(status);
@@ -239,6 +245,7 @@ absl::Status KillInMigration(std::mt19937_64& random, Hits& hits) {
       !status.ok()) {
     return status;
   }
+  // A copy has the mode of the file in the sources, which may be read-only there.
   std::error_code ignored;
   fs::permissions((*pool)->store_file(), fs::perms::owner_read | fs::perms::owner_write, ignored);
   if (absl::Status status = AddTenantsToOldStore((*pool)->store_file(), kTenants); !status.ok()) {
@@ -246,6 +253,7 @@ absl::Status KillInMigration(std::mt19937_64& random, Hits& hits) {
   }
   const auto before = LookUp(**pool);
   if (!before.ok()) return before.status();
+  // A store that has been moved has nothing left to be interrupted in.
   bool old = true;
   for (uint64_t kills = 1 + random() % 3; kills > 0 && old; --kills) {
     if (absl::Status status = KillOnce(**pool, random); !status.ok()) return status;
@@ -254,6 +262,7 @@ absl::Status KillInMigration(std::mt19937_64& random, Hits& hits) {
     old = left->schema == kOldSchema;
     hits.Add(!old ? "migrated" : LogBytes(**pool) > 0 ? "migration" : "start");
   }
+  // The first start may still move it; the second reads what that one wrote.
   for (int i = 0; i < 2; ++i) {
     if (absl::Status status = CheckServed(**pool, *before); !status.ok()) {
       return (*pool)->WithLogs(status);

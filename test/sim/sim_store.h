@@ -29,8 +29,7 @@ struct StoreFaults {
 };
 
 // Records on their way to the disk. Most of them are written over before anybody reads them: so
-// the disk holds where a record lies, and a manager that opens the store gets it encoded (without
-// its audit, which no manager reads).
+// the disk holds where a record lies, and a manager that opens the store gets it encoded.
 class RecordShelf {
  public:
   // Stands for the record, as a row's value.
