@@ -34,6 +34,8 @@ absl::Status NoHello() {
       "nothing: it dials again");
 }
 
+// Who the agent is, by its certificate where it has one: a revoked serial is refused, and when the
+// certificate ends is shown beside the host.
 SessionIdentity SessionIdentityOf(const Caller& caller, const grpc::ServerContextBase& context) {
   SessionIdentity identity{caller.identity(), caller.is_local()};
   const std::optional<CertificateFacts> shown = CertificateOf(*context.auth_context());
@@ -52,6 +54,8 @@ class Peer : public SessionPeer {
   Peer(Reactor* reactor, grpc::CallbackServerContext* context)
       : reactor_(reactor), context_(context), address_(context->peer()) {}
 
+  // Queues it. An agent that does not read is not waited for: its session ends, and the next one
+  // gets every Offer anew, so that nothing is lost with the queue.
   void Send(v1::ManagerMessage message) override {
     MutexLock lock(mutex_);
     if (reactor_ == nullptr || closing_) return;
@@ -72,6 +76,7 @@ class Peer : public SessionPeer {
 
   std::string address() const override { return address_; }
 
+  // From the timer of kHelloTime. Whoever says nothing would keep a place for ever.
   void EndUnlessGreeted() {
     MutexLock lock(mutex_);
     if (!greeted_) CloseLocked(NoHello());
@@ -88,6 +93,8 @@ class Peer : public SessionPeer {
     MutexLock lock(mutex_);
     return !std::exchange(greeted_, true);
   }
+  // From the reactor: the write ended. Not ok: the stream is broken, and what is queued goes
+  // nowhere.
   void OnWritten(bool ok) {
     MutexLock lock(mutex_);
     writing_ = false;
@@ -109,6 +116,8 @@ class Peer : public SessionPeer {
   }
 
  private:
+  // gRPC takes one write at a time, and nothing after Finish: the next message, or, once there is
+  // none and the stream is to end, its end.
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (reactor_ == nullptr || writing_ || finished_) return;
     if (!queue_.empty()) {
@@ -123,6 +132,7 @@ class Peer : public SessionPeer {
     }
   }
 
+  // The first reason stands. What is queued is not sent any more: it is of a session that is over.
   void CloseLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (reactor_ == nullptr || closing_) return;
     closing_ = true;
@@ -154,6 +164,8 @@ class Peer : public SessionPeer {
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// One agent's stream, from its opening to OnDone, which deletes it. Its callbacks come on gRPC's
+// threads; what they ask of HostSessions runs on the executor, which sees the Peer only.
 class Stream : public Reactor {
  public:
   Stream(Admitted admitted, Executor* executor, HostSessions* sessions,
@@ -173,6 +185,7 @@ class Stream : public Reactor {
   }
 
  private:
+  // Takes one message: a hello first, and never again. Whatever is not sound ends the stream.
   void OnReadDone(bool ok) override {
     if (!ok) {
       peer_->Close(absl::CancelledError("the agent ended the stream"));
@@ -190,6 +203,7 @@ class Stream : public Reactor {
                           "update cxlpool-agent"));
       return;
     }
+    // Not by way of the executor: while that is busy, agents that live must not look dead.
     if (message.has_heartbeat()) {
       sessions_->OnHeartbeat(*peer_, message.session());
       peer_->Read([this] { StartRead(&bytes_); });
@@ -200,6 +214,7 @@ class Stream : public Reactor {
                      identity = identity_, message = std::move(message), hello] {
       if (hello) {
         sessions->OnHello(peer, identity, message.hello());
+        // Refused by a rule of ours, not because the connection broke: `cxlpool doctor` shows it.
         if (const absl::Status why = peer->closed(); RefusalOf(why).has_value()) {
           (*refused)(peer->address(), why);
         }
@@ -214,6 +229,7 @@ class Stream : public Reactor {
 
   void OnCancel() override { peer_->Close(absl::CancelledError("the connection is gone")); }
 
+  // The last callback. HostSessions may still hold the Peer, and is told on its own thread.
   void OnDone() override {
     peer_->Detach();
     executor_->Post([sessions = sessions_, peer = peer_] { sessions->OnClosed(peer.get()); });
@@ -243,6 +259,7 @@ void HostRpc::AddTo(Calls& calls) {
                  kMessageLimits);
 }
 
+// What a session of this host would be answered. Nothing begins.
 void HostRpc::CheckSession(UnaryCall<v1::CheckSessionRequest, v1::CheckSessionResponse>& call) {
   executor_->Post([this, &call] {
     absl::StatusOr<v1::CheckSessionResponse> answer =

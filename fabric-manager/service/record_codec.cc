@@ -27,6 +27,8 @@ constexpr size_t kUuidBytes = 16;
 
 using Problem = std::optional<std::string>;
 
+// `last`: the greatest value that this release knows. 0 is none: no state is stored as what
+// protobuf leaves out, so that a field that got lost is noticed.
 template <typename Enum>
 Problem DecodeEnum(absl::string_view field, uint32_t value, Enum last, Enum& out) {
   if (value < 1 || value > static_cast<uint32_t>(last)) {
@@ -36,6 +38,7 @@ Problem DecodeEnum(absl::string_view field, uint32_t value, Enum last, Enum& out
   return std::nullopt;
 }
 
+// Within the bounds in which the encoder keeps every time.
 Problem DecodeTime(absl::string_view field, int64_t micros, absl::Time& out) {
   if (micros < 0 || micros > kMaxRecordMicros) {
     return absl::StrCat(field, " is ", micros, ", which is no time");
@@ -105,11 +108,12 @@ Problem DecodeAttachment(const pb::AttachmentRecord& in, size_t extents, Attachm
   return DecodePart("tail state", in.tail(), tail);
 }
 
+// 0 is none, which in the model is an infinite one.
 absl::Duration DurationOrNone(int64_t micros) {
   return micros == 0 ? absl::InfiniteDuration() : absl::Microseconds(micros);
 }
 
-// What the first release did not know.
+// What the first release did not know: absent, each has the value that its Regions had.
 Problem DecodePlacement(const pb::RegionRecord& in, Region& out) {
   if (in.policy() != 0) {
     if (Problem p = DecodeEnum("policy", in.policy(), Policy::kIsolate, out.policy)) return p;
@@ -271,6 +275,7 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
                     .granule_bytes = in.granule_bytes(),
                     .service_reason = {}};
       if (device.id.empty()) return "a device without an id";
+      // Not by DecodeEnum: 0, in service, is what devices of the first release are.
       if (in.service() > static_cast<uint32_t>(DeviceService::kRemoved)) {
         return absl::StrCat("service is ", in.service(), ", which this release does not know");
       }
@@ -301,6 +306,7 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
       out = Item(RegionPtr(std::move(region)));
       return std::nullopt;
     }
+    // The Region as it was when it went, and when that was.
     case pb::Record::kTombstone: {
       auto region = std::make_shared<Region>();
       Tombstone tombstone;
@@ -337,6 +343,8 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
                           .principal = in.principal()};
       if (Problem p = DecodeEnum("role", in.role(), PoolRole::kScheduler, binding.role)) return p;
       binding.token_hash = in.token_sha256();
+      // A token is known by its hash, a certificate by TLS: a token's binding without a hash would
+      // be anybody's who knows the name.
       const bool is_token = absl::StartsWith(in.identity(), kTokenIdentity);
       if (binding.token_hash.size() != (is_token ? kTokenHashBytes : 0)) return "a bad token hash";
       binding.tenants.assign(in.tenants().begin(), in.tenants().end());
@@ -358,6 +366,7 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
       auto row = std::make_shared<AuditRow>();
       row->key = key;
       const pb::AuditRowRecord& in = record.audit_row();
+      // The entries stay as they are stored: their hash is of these bytes.
       if (Problem p = DecodeHead("an audit row", in.head(), row->head)) return p;
       if (row->head.number == 0) return "an audit row without a number";
       row->bytes = in.entries();
@@ -370,6 +379,7 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
   return "it is of a kind that this release does not know";
 }
 
+// A manager does not start with such a record: to leave it out would give its bytes to others.
 absl::Status BadRecord(Key key, const std::string& why) {
   return Refuse(absl::StatusCode::kDataLoss, "BAD_RECORD",
                 absl::StrCat("record ", key, " of the store is not sound: ", why),
@@ -382,7 +392,7 @@ absl::StatusOr<std::vector<AuditEntry>> DecodeEntries(const AuditRow& row) {
   pb::AuditEntriesRecord record;
   if (!record.ParseFromString(row.bytes)) return BadRecord(row.key, "its entries do not parse");
   std::vector<AuditEntry> entries;
-  // What is absent is as in the entry before.
+  // Each entry is read over the one before it, and what is absent stays (EncodeEntries).
   AuditEntry out = {.time = absl::UnixEpoch(), .who = "", .method = ""};
   for (const pb::AuditEntryRecord& in : record.entries()) {
     if (in.has_time_unix_us()) {

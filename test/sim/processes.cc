@@ -7,6 +7,8 @@
 namespace cxlpool::sim {
 namespace {
 
+// The daemons' own settings, made shorter: a trial is some seconds long, and leases are to end, and
+// Attachments to be given up, within it.
 constexpr fm::HostSessions::Options kSessions = {.heartbeat = absl::Milliseconds(400),
                                                  .lease = absl::Seconds(2)};
 constexpr fm::Reconciler::Options kReconciler = {.tick = absl::Milliseconds(250),
@@ -19,6 +21,8 @@ constexpr fm::Reconciler::Options kReconciler = {.tick = absl::Milliseconds(250)
 constexpr size_t kWatchEvents = 96;
 constexpr size_t kFarBehind = 12;
 
+// `agent_id` is of the process, `incarnation` of the host's boot: an agent that was killed comes
+// back under another id on the same boot.
 agent::AgentOptions OptionsOf(const RackHost& host, const std::string& agent_id) {
   agent::AgentOptions options;
   options.host = absl::StrCat("hosts/", host.id);
@@ -35,6 +39,9 @@ agent::AgentOptions OptionsOf(const RackHost& host, const std::string& agent_id)
 std::string HostName(int host) { return std::string("host-") + static_cast<char>('a' + host); }
 int HostNumber(const std::string& name) { return name.back() - 'a'; }
 
+// Put together as cxlpool-fm is, of its own parts; only disk, fabric, clock and threads are
+// simulated. Records go to the disk unencoded (RecordShelf). Whatever the manager does ends with
+// `life`.
 ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random random,
                                int64_t wall_skew_us, fm::Probe probe,
                                std::function<void(absl::Status)> on_fatal,
@@ -63,6 +70,7 @@ ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random ra
   writer_.Open(
       {.on_committed =
            [this](const std::vector<fm::Change>& changes) {
+             // It was killed within this very commit: nobody learns of it any more.
              if (!world_.scheduler->Alive(life_)) return;
              world_.reference->Committed(changes, writer_.state(), writer_.revision());
              reconciler_.OnCommitted(changes);
@@ -72,6 +80,9 @@ ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random ra
       [this, on_fatal](const absl::Status& status) { status.ok() ? Serve() : on_fatal(status); });
 }
 
+// The store is open. Begins what the manager does by itself, and lets agents in only after the
+// reconciler has looked at the fabric, as cxlpool-fm does. The reference goes on from what came
+// out of the store.
 void ManagerProcess::Serve() {
   world_.reference->Reload(writer_.state());
   sessions_.Start(
@@ -95,10 +106,13 @@ void ManagerProcess::Serve() {
   });
 }
 
+// A manager that was started after it may have the door already.
 ManagerProcess::~ManagerProcess() {
   if (world_.door->sessions == &sessions_) world_.door->sessions = nullptr;
 }
 
+// Likewise cxlpool-agent, with a simulated host and a simulated line to whichever manager has the
+// door. Applications of every user may call it.
 AgentProcess::AgentProcess(SimLink::World world, Rack* rack, HostFaults* faults, LifeId life,
                            int host, const std::string& agent_id, Random random, agent::Probe probe)
     : life_(life),

@@ -18,6 +18,7 @@ constexpr absl::Duration kConnectLimit = absl::Seconds(30);
 // Calls have a deadline of 10 s.
 constexpr absl::Duration kEndLimit = absl::Seconds(15);
 
+// One method and one request for all callers of the shape; each call puts an id of its own in.
 LoadOptions LoadOf(const Server& server, const Shape& shape, std::string method,
                    std::string request) {
   LoadOptions options;
@@ -35,6 +36,7 @@ LoadOptions Allocations(const Server& server, const Shape& shape, uint64_t seed)
              : LoadOf(server, shape, kBatchAllocate, BatchAllocateRequest(seed, shape.batch));
 }
 
+// What is counted at one moment; a sample is the difference of two.
 struct Reading {
   absl::Time time;
   uint64_t answered = 0;
@@ -86,6 +88,9 @@ std::string SliceRunner::AnswerFile(bool batch) const {
   return absl::StrCat(options_.directory, batch ? "/batch-answer" : "/answer");
 }
 
+// The echo has to answer with as many bytes as the manager, and etcd and SQLite to store as many:
+// so one manager is asked once for each shape, and its answers and its newest record are kept. It
+// has ended before its store is read.
 absl::Status SliceRunner::Prepare(bool batched) {
   if (absl::Status status = CheckOnDisk(options_.directory); !status.ok()) return status;
   const std::string directory = NextDirectory();
@@ -120,6 +125,10 @@ absl::StatusOr<Sample> SliceRunner::ManagerBefore(const Shape& shape) {
   return RunManager(options_.before, shape);
 }
 
+// A manager that lost what it had acknowledged was fast for a wrong reason: the one that was killed
+// under load is started again, and each answered Region looked for. Its store stays where one is
+// missing. The same program opens the store: an earlier release may not know what a later one
+// wrote.
 absl::StatusOr<Sample> SliceRunner::RunManager(const std::string& program, const Shape& shape) {
   const std::string directory = NextDirectory();
   auto server = StartManager(program, directory);

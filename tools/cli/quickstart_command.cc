@@ -19,7 +19,8 @@ namespace {
 constexpr char kDefaultRegion[] = "first", kDefaultRegionSize[] = "256MiB",
                kDefaultFileSize[] = "1GiB";
 
-// The machine's name up to the first dot.
+// The machine's name up to the first dot, in small letters, as hosts of a pool are named. Empty: it
+// has none, and Read says so as of a name that is no good.
 std::string MachineName() {
   char name[HOST_NAME_MAX + 1] = {};
   if (::gethostname(name, HOST_NAME_MAX) != 0) return "";
@@ -33,6 +34,7 @@ bool MayBeAPath(absl::string_view text) {
          !absl::EndsWith(text, "/");
 }
 
+// The options as they were typed.
 struct Words {
   Flag device, file, size, host, region, region_size;
   bool erase = false;
@@ -56,6 +58,7 @@ absl::StatusOr<QuickstartCommand> Read(const Words& words) {
           "give one that begins with / and has no blanks or quotes, as /srv/cxlpool/cmm-0");
     }
     add("--file", *words.file);
+    // In bytes, for the script makes the file by truncate(1).
     fields.Size(words.size.value_or(kDefaultFileSize),
                 [&](uint64_t bytes) { add("--size", absl::StrCat(bytes)); });
   }
@@ -65,8 +68,10 @@ absl::StatusOr<QuickstartCommand> Read(const Words& words) {
   fields.Name("regions", words.region.value_or(kDefaultRegion),
               [&](const std::string& name) { add("--region", name.substr(kRegions.size())); });
   const std::string region_size = words.region_size.value_or(kDefaultRegionSize);
+  // As it was typed: it goes to `cxlpool region allocate`, which reads it again.
   fields.Size(region_size, [&](uint64_t) { add("--region-size", region_size); });
   if (words.erase) command.words.push_back("--erase");
+  // Of all fields: the first that is wrong.
   if (!fields.status().ok()) return fields.status();
   return command;
 }
@@ -106,7 +111,8 @@ void AddQuickstartCommand(CLI::App& app, Chosen& chosen) {
   });
 }
 
-// Becomes the script beside this program. Returns only where that fails.
+// Becomes the script of the same installation, found by where this program lies: another cxlpool on
+// the PATH must not be mixed with it. Returns only where that fails.
 absl::Status Execute(const QuickstartCommand& command) {
   char self[PATH_MAX] = {};
   std::string script;
