@@ -63,6 +63,38 @@ absl::Status TooLarge(const Descriptor& type, const std::string& what, size_t ma
 
 }  // namespace
 
+RefusedCall* RefusedCall::Now(grpc::CallbackServerContext& context, const absl::Status& status,
+                              const NoteEmpty* note_empty) {
+  std::shared_ptr<RefusedCall> call(new RefusedCall(context, status, note_empty, nullptr));
+  call->self_ = call;
+  call->Answer();
+  return call.get();
+}
+
+RefusedCall* RefusedCall::After(absl::Duration delay, Executor* timer,
+                                grpc::CallbackServerContext& context, const absl::Status& status,
+                                const NoteEmpty* note_empty, Late* late) {
+  std::shared_ptr<RefusedCall> call(new RefusedCall(context, status, note_empty, late));
+  call->self_ = call;
+  ++*late;
+  timer->PostAfter(delay, [call] { call->Answer(); });
+  return call.get();
+}
+
+void RefusedCall::Answer() {
+  if (answered_.exchange(true)) return;
+  if (late_ != nullptr) --*late_;
+  Finish(ToWire(status_, context_));
+}
+
+void RefusedCall::OnDone() {
+  // Its request is never read: that it was taken back is all that is known.
+  if (note_empty_ != nullptr && *note_empty_ != nullptr && context_.IsCancelled()) {
+    (*note_empty_)(context_.peer());
+  }
+  self_.reset();
+}
+
 // Counts the elements before anything is made of them: two bytes on the wire can become 130 in
 // memory.
 absl::Status ParseRequest(grpc::ByteBuffer& bytes, const RequestLimits& limits,
@@ -196,7 +228,15 @@ grpc::ServerGenericBidiReactor* Calls::CreateReactor(grpc::GenericCallbackServer
   if (const auto method = methods_.find(context->method()); method != methods_.end()) {
     if (method->second.meter != nullptr) Count(method->second.meter, reactor.status());
   }
-  return new RefusedCall(*context, reactor.status(), &hooks_.empty);
+  return Refused(context, reactor.status());
+}
+
+grpc::ServerGenericBidiReactor* Calls::Refused(grpc::GenericCallbackServerContext* context,
+                                               const absl::Status& why) {
+  if (ReasonOrCode(why) != "TENANT_TOO_BUSY" || late_ >= kMostLate) {
+    return RefusedCall::Now(*context, why, &hooks_.empty);
+  }
+  return RefusedCall::After(kTooBusyDelay, timer_, *context, why, &hooks_.empty, &late_);
 }
 
 absl::StatusOr<Caller> Calls::Judge(const grpc::GenericCallbackServerContext& context) const {

@@ -13,7 +13,9 @@
 #include <grpcpp/generic/async_generic_service.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -51,26 +53,39 @@ struct RequestLimits {
 // Is informed, by the peer, of a call that ended before its request was there.
 using NoteEmpty = std::function<void(const std::string& peer)>;
 
-// A reactor that refuses a call.
+// A reactor that refuses a call, at once or some time later.
 class RefusedCall final : public grpc::ServerGenericBidiReactor {
  public:
-  // `note_empty` outlives it; null: nobody is informed.
-  RefusedCall(grpc::CallbackServerContext& context, const absl::Status& status,
-              const NoteEmpty* note_empty = nullptr)
-      : context_(context), note_empty_(note_empty) {
-    Finish(ToWire(status, context));
-  }
-  void OnDone() override {
-    // Its request is never read: that it was taken back is all that is known.
-    if (note_empty_ != nullptr && *note_empty_ != nullptr && context_.IsCancelled()) {
-      (*note_empty_)(context_.peer());
-    }
-    delete this;
-  }
+  // How many are answered late at a time.
+  using Late = std::atomic<int>;
+
+  // Answers at once. `note_empty` outlives it; null: nobody is informed.
+  static RefusedCall* Now(grpc::CallbackServerContext& context, const absl::Status& status,
+                          const NoteEmpty* note_empty = nullptr);
+
+  // Answers after `delay`, on `timer`, or as soon as the call is cancelled, and counts in `late`
+  // until then. All outlive it.
+  static RefusedCall* After(absl::Duration delay, Executor* timer,
+                            grpc::CallbackServerContext& context, const absl::Status& status,
+                            const NoteEmpty* note_empty, Late* late);
+
+  void OnCancel() override { Answer(); }
+  void OnDone() override;
 
  private:
+  RefusedCall(grpc::CallbackServerContext& context, absl::Status status,
+              const NoteEmpty* note_empty, Late* late)
+      : context_(context), status_(std::move(status)), note_empty_(note_empty), late_(late) {}
+
+  // The first time only.
+  void Answer();
+
   grpc::CallbackServerContext& context_;
+  const absl::Status status_;
   const NoteEmpty* const note_empty_;
+  Late* const late_;  // Null: it is answered at once.
+  std::atomic<bool> answered_ = false;
+  std::shared_ptr<RefusedCall> self_;  // Until OnDone; the timer has it, too.
 };
 
 // Parses `bytes`, which is empty afterwards; its elements are counted before anything is made of
@@ -192,6 +207,11 @@ struct CallHooks {
 class Calls final : public grpc::CallbackGenericService {
  public:
   static constexpr absl::Duration kRequestTime = absl::Seconds(5);
+  // A tenant that calls more often than it may gets its refusals that much later: who waits for
+  // answers then calls less, and the refusals take less of the manager's time. So many wait at a
+  // time, which is some MiB in gRPC; what is beyond them is refused at once.
+  static constexpr absl::Duration kTooBusyDelay = absl::Milliseconds(250);
+  static constexpr int kMostLate = 2048;
 
   // Makes the reactor of an admitted call.
   using Start = std::function<grpc::ServerGenericBidiReactor*(Admitted)>;
@@ -260,6 +280,8 @@ class Calls final : public grpc::CallbackGenericService {
   bool Unlink(OneRequestCall* call);
   void UnlinkLocked(OneRequestCall* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLate();
+  grpc::ServerGenericBidiReactor* Refused(grpc::GenericCallbackServerContext* context,
+                                          const absl::Status& why);
 
   const ViewHolder* const views_;
   Admission* const admission_;
@@ -268,6 +290,7 @@ class Calls final : public grpc::CallbackGenericService {
   const FixedAdmins admins_;
   const SystemClock clock_;
   absl::flat_hash_map<std::string, Method> methods_;
+  RefusedCall::Late late_ = 0;
 
   Mutex mutex_;
   // The calls whose request is being read, the oldest first.

@@ -19,6 +19,7 @@
 #include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
+#include "fabric-manager/rpc/calls.h"
 #include "proto/support/byte_size.h"
 #include "test/rigs/caller_fixture.h"
 
@@ -219,6 +220,26 @@ TEST_F(TenantRightsTest, ASchedulerHasWhatItAllocatedItself) {
             "UNKNOWN_REGION");
   EXPECT_EQ(AskOf<v1::ReleaseRegionRequest>(cron_, "PoolService/ReleaseRegion", "regions/ml.job-7"),
             "");
+}
+
+// Who waits for its answers is slowed down by them. Some are still to come when the manager stops.
+TEST_F(TenantRightsTest, ATenantThatCallsTooOftenIsRefusedLate) {
+  const char* kBatch = "PoolService/BatchAllocateRegions";  // Counts as 64 of 1,000 calls.
+  std::string reason;
+  absl::Duration waited;
+  for (int i = 0; i < 200 && reason != "TENANT_TOO_BUSY"; ++i) {
+    const absl::Time asked = absl::Now();
+    reason = Ask(bob_, kBatch, v1::BatchAllocateRegionsRequest());
+    waited = absl::Now() - asked;
+  }
+  EXPECT_EQ(reason, "TENANT_TOO_BUSY");
+  EXPECT_GE(waited, Calls::kTooBusyDelay);
+  std::vector<std::unique_ptr<RawCall>> calls;
+  for (int i = 0; i < 64; ++i) {
+    calls.push_back(std::make_unique<RawCall>(bob_, absl::StrCat("/cxlpool.v1.", kBatch)));
+  }
+  calls.resize(32);  // The others are taken back.
+  EXPECT_EQ(Ask(operator_, "PoolService/GetCapacity", v1::GetCapacityRequest()), "");
 }
 
 TEST_F(TenantRightsTest, RolesForTenantsNameTenantsThatThereAre) {
