@@ -16,6 +16,8 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -37,6 +39,7 @@
 #include "proto/support/certificate_keeper.h"
 #include "proto/support/daemon.h"
 #include "proto/support/grpc_log.h"
+#include "proto/support/installed_script.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
 
@@ -395,12 +398,37 @@ int main(int argc, char** argv) {
   app.add_flag("--check-empty", check_empty,
                "Check that the pool of a stopped manager has no Region, and exit");
   app.set_version_flag("--version", "cxlpool-fm " CXLPOOL_VERSION);
+  CLI::App* init = app.add_subcommand(
+      "init", "Set up a manager on this machine: ask, make certificates and configuration, check");
+  std::string address, driver;
+  std::vector<std::string> hosts, devices;
+  init->add_option("--address", address, "Where hosts and operators reach it")
+      ->type_name("HOST:PORT");
+  init->add_option("--driver", driver, "How memory reaches hosts")
+      ->check(CLI::IsMember({"shared", "emulated"}));
+  init->add_option("--host", hosts, "A host that is to have memory; again for each")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
+  init->add_option("--device", devices, "Driver emulated: a device; again for each")
+      ->type_name("ID=SIZE")
+      ->allow_extra_args(false);
+  init->footer(
+      "Asks for what no option says. May be run again: what is there stays, and files for more\n"
+      "hosts are made.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     std::cerr << "cxlpool-fm: " << error.what() << " (see cxlpool-fm --help)\n";
     return cxlpool::fm::kBadUsage;
+  }
+  if (init->parsed()) {
+    std::vector<std::string> words;
+    if (!address.empty()) words.insert(words.end(), {"--address", address});
+    if (!driver.empty()) words.insert(words.end(), {"--driver", driver});
+    for (const std::string& host : hosts) words.insert(words.end(), {"--host", host});
+    for (const std::string& device : devices) words.insert(words.end(), {"--device", device});
+    return cxlpool::fm::Fail(cxlpool::BecomeScript("fm-init", std::move(words)));
   }
   if (check) return cxlpool::fm::CheckConfig(file);
   if (check_empty) return cxlpool::fm::CheckEmpty(file);

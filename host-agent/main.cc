@@ -45,6 +45,7 @@
 #include "proto/support/certificate_keeper.h"
 #include "proto/support/daemon.h"
 #include "proto/support/grpc_log.h"
+#include "proto/support/installed_script.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
 #include "proto/support/names.h"
@@ -464,12 +465,26 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   check->add_flag("--offline", offline, "Do not ask the fabric manager");
   check->fallthrough();  // --config may stand behind it.
+  CLI::App* init = app.add_subcommand(
+      "init", "Set up this host: take the file that `cxlpool-fm init` made for it, and check");
+  std::string from;
+  std::vector<std::string> files;
+  init->add_option("FILE", from, "On the manager's machine /etc/cxlpool/hosts/HOST.tar");
+  init->add_option("--file", files, "A file in the place of a shared device; again for each")
+      ->type_name("PATH")
+      ->allow_extra_args(false);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     std::cerr << "cxlpool-agent: " << error.what() << " (see cxlpool-agent --help)\n";
     return cxlpool::agent::kBadUsage;
+  }
+  if (init->parsed()) {
+    std::vector<std::string> words;
+    for (const std::string& path : files) words.insert(words.end(), {"--file", path});
+    if (!from.empty()) words.push_back(from);
+    return cxlpool::agent::Fail(cxlpool::BecomeScript("agent-init", std::move(words)));
   }
   cxlpool::RouteGrpcLog();
   if (check->parsed()) return cxlpool::agent::Check(file, output == "json", offline);

@@ -16,8 +16,9 @@ ONE_MACHINE = {'device': [{'name': 'cmm-0', 'size': '1 GiB'}],
                'host': [{'name': 'one', 'bridges': 1, 'ports': 1, 'whole': ['cmm-0']}]}
 GUEST_SECONDS = 60
 # What a person who follows the output by hand types, in this order.
-STEPS = (r'^wrote /etc/cxlpool/agent.toml', r'^wrote /etc/cxlpool/fm.toml', r'^\$ cxlpool pki init', r'^\$ cxlpool pki issue manager',
-         r'^\$ cxlpool pki issue host one', r'^\$ setsid cxlpool-fm', r'^\$ cxlpool host enrol one', r'^\$ setsid cxlpool-agent',
+STEPS = (r'^\$ cxlpool-fm init', r'^\$ cxlpool pki init', r'^\$ cxlpool pki issue manager', r'^\$ cxlpool pki issue host one',
+         r'^wrote /etc/cxlpool/fm.toml', r'^\$ setsid cxlpool-fm', r'^\$ cxlpool host enrol one', r'^\$ cxlpool-agent init',
+         r'^wrote /etc/cxlpool/agent.toml', r'^\$ setsid cxlpool-agent',
          r'^\$ cxlpool device discover', r'^\$ cxlpool device add cmm-0 --path one/', r'^\$ cxlpool region allocate first',
          r'^Region first is online')
 
@@ -74,13 +75,12 @@ class RackQuickstartTest(unittest.TestCase):
         self.host.output('pool-verify --region first --seed 1')
         self.host.output('cxlpool region release first --detach-all --wait', timeout=120)
         # What it did not make it leaves alone, a file in a device's place above all.
-        self.host.output('mkdir -p /srv && echo theirs > /srv/theirs && mv /etc/cxlpool/agent.toml /tmp')
-        self.refused('/etc/cxlpool/pki/ca.pem is there, and quickstart did not make it')
-        self.host.output('mv /etc/cxlpool/pki /tmp/pki && mv /var/lib/cxlpool /tmp/state')
+        self.refused('this machine was set up by quickstart --host one')
+        self.host.output('mkdir -p /srv && echo theirs > /srv/theirs && mv /etc/cxlpool/quickstart /tmp')
+        self.refused('/etc/cxlpool/agent.toml is there, and quickstart did not make it')
+        self.host.output('mv /etc/cxlpool /tmp/etc && mv /var/lib/cxlpool /tmp/state')
         self.refused('/srv/theirs is there, and quickstart did not make it')
         self.assertEqual(self.host.output('cat /srv/theirs').strip(), 'theirs')
-        self.host.output('mv /tmp/pki /etc/cxlpool && mv /tmp/state /var/lib/cxlpool && mv /tmp/agent.toml /etc/cxlpool')
-        self.refused('/etc/cxlpool/agent.toml is there, and is not what quickstart would write')
 
 
 if __name__ == '__main__':

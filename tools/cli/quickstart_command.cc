@@ -3,13 +3,12 @@
 #include <limits.h>
 #include <unistd.h>
 
-#include <cstring>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "proto/support/installed_script.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/subcommands.h"
 
@@ -111,23 +110,8 @@ void AddQuickstartCommand(CLI::App& app, Chosen& chosen) {
   });
 }
 
-// Becomes the script of the same installation, found by where this program lies: another cxlpool on
-// the PATH must not be mixed with it. Returns only where that fails.
 absl::Status Execute(const QuickstartCommand& command) {
-  char self[PATH_MAX] = {};
-  std::string script;
-  if (::readlink("/proc/self/exe", self, sizeof(self) - 1) > 0) {
-    const std::string path = self;
-    script = absl::StrCat(path.substr(0, path.rfind('/')), "/../libexec/cxlpool/quickstart");
-    std::vector<char*> argv = {script.data()};
-    std::vector<std::string> words = command.words;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    ::execv(script.c_str(), argv.data());
-  }
-  return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_INSTALLED",
-                absl::StrCat("quickstart cannot be run: ", script, ": ", std::strerror(errno)),
-                "install the package (docs/install.md), and run the cxlpool that it brings");
+  return BecomeScript("quickstart", command.words);
 }
 
 }  // namespace cxlpool::cli

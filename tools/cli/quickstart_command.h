@@ -10,8 +10,7 @@
 
 namespace cxlpool::cli {
 
-// Goes on as the script, ../libexec/cxlpool/quickstart from this program's folder; returns where it
-// cannot. FAILED_PRECONDITION/NOT_INSTALLED.
+// As BecomeScript.
 absl::Status Execute(const QuickstartCommand& command);
 
 }  // namespace cxlpool::cli
