@@ -1,4 +1,5 @@
-// Scripts that a program of the package goes on as: what is a sequence of commands is written as one.
+// Scripts that a program of the package goes on as: what is a sequence of commands is written as
+// one.
 #ifndef CXLPOOL_PROTO_SUPPORT_INSTALLED_SCRIPT_H_
 #define CXLPOOL_PROTO_SUPPORT_INSTALLED_SCRIPT_H_
 
