@@ -90,6 +90,7 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   if (!toml.ok()) return toml.status();
   FmConfig config;
   config.file = file;
+  config.log_level = toml->Level("log_level");
   for (TomlReader& listen : toml->Tables("listen")) {
     const bool insecure = listen.Bool("insecure", false);
     const bool tokens = listen.Bool("tokens", false);

@@ -41,6 +41,7 @@ struct FmConfig {
   std::vector<std::string> admins;  // Identities that are admins whatever the pool's bindings say.
   TopologyTables tables;            // Taken into the pool's records once: TakeInTopology.
   std::string file;                 // This configuration.
+  LogLevel log_level = LogLevel::kInfo;
   Policy default_policy = Policy::kPack;
   absl::Duration heartbeat = absl::Seconds(2);
   absl::Duration lease = absl::Seconds(10);

@@ -19,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
@@ -28,6 +27,7 @@
 #include "fabric-manager/config.h"
 #include "fabric-manager/fabric_drivers.h"
 #include "fabric-manager/fsck/fsck.h"
+#include "fabric-manager/rpc/authorize.h"
 #include "fabric-manager/rpc/server.h"
 #include "fabric-manager/service/agent_tasks.h"
 #include "fabric-manager/service/lease_keeper.h"
@@ -84,6 +84,7 @@ class Manager {
   Manager(FmConfig config, std::unique_ptr<Store> store, std::unique_ptr<SessionTasks> tasks,
           std::unique_ptr<FabricDriver> driver, std::shared_ptr<TlsSource> tls)
       : config_(std::move(config)),
+        admins_(config_.admins),
         store_(std::move(store)),
         tasks_(std::move(tasks)),
         driver_(std::make_unique<MeteredFabric>(std::move(driver), &clock_, &fabric_times_)),
@@ -157,6 +158,13 @@ class Manager {
               config_.listen[i].insecure ? ", without TLS" : "");
     }
     return ServeMetrics();
+  }
+
+  // Takes over what counts without a new start. On the thread that starts and stops it.
+  void Reload(const FmConfig& config) {
+    SetLogLevel(config.log_level);
+    admins_.Set(config.admins);
+    server_->SetAdmins(config.admins);
   }
 
   void Stop() {
@@ -240,7 +248,7 @@ class Manager {
     const std::string& identity = facts.uris[0];
     const auto rules = views_.GetAccessRules();
     if (!CheckRevoked(rules->revocations, identity, facts.serial).ok()) return false;
-    if (absl::c_linear_search(config_.admins, identity)) return true;
+    if (admins_.Get()->contains(identity)) return true;
     const auto granted =
         RoleOf(rules->bindings, identity, Proof::kOperatorCertificate, clock_.Now());
     return granted.has_value() && !IsForTenants(granted->role);
@@ -263,6 +271,7 @@ class Manager {
   }
 
   const FmConfig config_;
+  FixedAdmins admins_;  // Who may read metrics; the server has its own.
   SystemClock clock_;
   ViewHolder views_;
   WatchHub watch_;
@@ -284,6 +293,17 @@ class Manager {
   std::unique_ptr<metrics::MetricsListener> metrics_;
 };
 
+void Reload(const std::string& file, Manager& manager) {
+  const auto config = LoadFmConfig(file, FabricDrivers());
+  if (!config.ok()) {
+    LogError(kSubject, "the configuration stays as it was: ", config.status().message());
+    return;
+  }
+  manager.Reload(*config);
+  LogInfo(kSubject, file, " was read again: access.admins and log_level count from now on, ",
+          "what else was changed does at the next start");
+}
+
 int Run(const std::string& file) {
   const sigset_t signals = BlockSignals();
   RouteGrpcLog();
@@ -292,6 +312,7 @@ int Run(const std::string& file) {
   const auto loaded = LoadFmConfig(file, FabricDrivers());
   if (!loaded.ok()) return Fail(loaded.status());
   const FmConfig& config = *loaded;
+  SetLogLevel(config.log_level);
   auto tls = LoadTlsOf(config);
   if (!tls.ok()) return Fail(tls.status());
   if (absl::Status status = CheckPaths(config); !status.ok()) return Fail(status);
@@ -313,7 +334,11 @@ int Run(const std::string& file) {
   NotifyService("READY=1").IgnoreError();
   certificates.Warn();
   AwaitEnd(
-      signals, [&] { certificates.Reload(); },
+      signals,
+      [&] {
+        certificates.Reload();
+        Reload(file, manager);
+      },
       [&] {
         certificates.Warn();
         manager.Ping([] { NotifyService("WATCHDOG=1").IgnoreError(); });

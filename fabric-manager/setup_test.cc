@@ -24,6 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kRest[] = R"(
+log_level = "warning"
 [[listen]]
 address = "[::1]:7600"
 
@@ -157,7 +158,8 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
   const FmConfig config = Parse(kEmulated);
   // A person who adds a field names it here, and says below whom it reaches.
   const auto& [listen, tls, metrics, store, store_path, fence, settings, admins, tables, file,
-               default_policy, heartbeat, lease, attach_timeout, discover_period, where] = config;
+               log_level, default_policy, heartbeat, lease, attach_timeout, discover_period,
+               where] = config;
   FabricCapabilities fabric;
   fabric.driver = "fake";
   fabric.shares_slices = true;
@@ -198,6 +200,7 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
   EXPECT_THAT(server.admins,
               testing::ElementsAre("cxlpool://operator/breakglass", "spiffe://site/safe"));
   EXPECT_EQ(admins, server.admins);
+  EXPECT_EQ(log_level, LogLevel::kWarning);
   EXPECT_EQ((*source)->current()->cert_file, tls->cert);
 
   const Topology topology = Topology::Create(SpecOf(tables)).value();
@@ -231,14 +234,14 @@ TEST_F(SetupTest, ACertificateThatNoClientWouldBelieveIsRefusedWithItsKey) {
   Issue(pki::LeafRole::kOperator, "alice");
   const absl::Status role = Tls("manager-fm", "operator-alice");
   EXPECT_EQ(ReasonOf(role), "TLS_WRONG_ROLE");
-  EXPECT_THAT(std::string(role.message()), HasSubstr("fm.toml:11: tls.cert: "));
+  EXPECT_THAT(std::string(role.message()), HasSubstr("fm.toml:12: tls.cert: "));
   EXPECT_THAT(std::string(role.message()), HasSubstr("cxlpool pki issue manager fm"));
   EXPECT_EQ(ReasonOf(Tls("\"localhost\"", "\"fm.elsewhere\"")), "TLS_WRONG_NAME");
   const absl::Status missing = Tls("manager-fm.key", "absent.key");
   EXPECT_EQ(ReasonOf(missing), "TLS_FILE");
-  EXPECT_THAT(std::string(missing.message()), HasSubstr("fm.toml:12: tls.key: "));
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("fm.toml:13: tls.key: "));
   const absl::Status authority = Tls("ca.pem", "absent.pem");
-  EXPECT_THAT(std::string(authority.message()), HasSubstr("fm.toml:10: tls.ca: "));
+  EXPECT_THAT(std::string(authority.message()), HasSubstr("fm.toml:11: tls.ca: "));
   chmod((directory_ + "/pki/manager-fm.key").c_str(), 0644);
   EXPECT_EQ(ReasonOf(LoadTlsOf(Parse(kEmulated)).status()), "TLS_KEY_EXPOSED");
 }

@@ -273,6 +273,7 @@ absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std:
     toml->Fail("observe_interval", "is out of range", "write from \"50ms\" to \"1m\"");
   }
 
+  config.log_level = toml->Level("log_level");
   TomlReader manager = toml->Table("manager");
   const bool insecure = manager.Bool("insecure", false);
   // Exactly one of the two has to be there.

@@ -93,6 +93,7 @@ struct AgentConfig {
   std::string host;  // Host id, without "hosts/".
   Adapter adapter = Adapter::kLinux;
   absl::Duration observe_interval = absl::Seconds(2);
+  LogLevel log_level = LogLevel::kInfo;
   std::string manager_address;
   std::optional<Tls> tls;  // Unset: insecure.
   std::string socket;

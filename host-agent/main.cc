@@ -143,10 +143,8 @@ class Agent {
                                     agent->memory_.get(), agent->link_.get(), CrashProbe());
     agent->core_->SetDeviceWork(agent->shared_);
     if (config.is_real_host()) agent->FollowTiering(config);
-    if (!config.drain_hook.empty()) {
-      agent->drain_hook_ = std::make_unique<DrainProgram>(config.drain_hook, config.drain_timeout);
-      agent->core_->SetDrainHook(agent->drain_hook_.get());
-    }
+    agent->drain_hook_ = std::make_unique<DrainProgram>(config.drain_hook, config.drain_timeout);
+    if (!config.drain_hook.empty()) agent->core_->SetDrainHook(agent->drain_hook_.get());
     agent->core_->SetProcessWatch(&agent->processes_);
     agent->owners_ = std::make_unique<Owners>(agent->core_.get(), &agent->loop_, &agent->clock_,
                                               &agent->processes_, agent->link_.get());
@@ -192,10 +190,19 @@ class Agent {
     events_->Stop();
     server_->Stop();
     processes_.Stop();
-    if (drain_hook_ != nullptr) drain_hook_->Stop();
+    drain_hook_->Stop();
     link_->Stop();
     memory_loop_.Stop();
     loop_.Stop();
+  }
+
+  // Takes over what counts without a new start.
+  void Reload(const AgentConfig& config) {
+    SetLogLevel(config.log_level);
+    drain_hook_->Set(config.drain_hook, config.drain_timeout);
+    loop_.Post([this, none = config.drain_hook.empty()] {
+      core_->SetDrainHook(none ? nullptr : drain_hook_.get());
+    });
   }
 
   // Posts a task that the core's thread runs: that it does is what the watchdog wants to know.
@@ -249,7 +256,7 @@ class Agent {
   std::unique_ptr<HostEvents> events_;
   std::unique_ptr<HostPolicy> policy_;
   std::unique_ptr<TieringKeeper> tiering_;    // None: the adapter is emulated.
-  std::unique_ptr<DrainProgram> drain_hook_;  // Null: none.
+  std::unique_ptr<DrainProgram> drain_hook_;  // The core has it where one is configured.
   std::unique_ptr<AgentCore> core_;
   std::unique_ptr<Owners> owners_;
   std::unique_ptr<Readiness> readiness_;
@@ -287,12 +294,24 @@ absl::StatusOr<Checked> LoadChecked(const std::string& file) {
   return Checked{*std::move(config), *std::move(tls)};
 }
 
+void Reload(const std::string& file, Agent& agent) {
+  const absl::StatusOr<Checked> checked = LoadChecked(file);
+  if (!checked.ok()) {
+    LogError(kSubject, "the configuration stays as it was: ", checked.status().message());
+    return;
+  }
+  agent.Reload(checked->config);
+  LogInfo(kSubject, file, " was read again: release.drain_hook, release.drain_timeout and ",
+          "log_level count from now on, what else was changed does at the next start");
+}
+
 // The daemon: from its configuration to SIGTERM. What is attached stays attached when it ends.
 int Run(const std::string& file) {
   const sigset_t signals = BlockSignals();
   const absl::StatusOr<Checked> checked = LoadChecked(file);
   if (!checked.ok()) return Fail(checked.status());
   const AgentConfig& config = checked->config;
+  SetLogLevel(config.log_level);
   CertificateKeeper certificates(kSubject, checked->tls);
   certificates.Warn();
   auto agent = Agent::Make(config, checked->tls);
@@ -305,7 +324,11 @@ int Run(const std::string& file) {
   LogInfo(kSubject, "serving applications on ", config.socket, ", manager at ",
           config.manager_address);
   AwaitEnd(
-      signals, [&] { certificates.Reload(); },
+      signals,
+      [&] {
+        certificates.Reload();
+        Reload(file, **agent);
+      },
       [&] {
         certificates.Warn();
         (*agent)->Ping([] { NotifyService("WATCHDOG=1").IgnoreError(); });

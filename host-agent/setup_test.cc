@@ -79,6 +79,7 @@ constexpr char kEveryKey[] = R"(
 host = "host-a"
 adapter = "emulated"
 observe_interval = "3s"
+log_level = "error"
 [manager]
 address = "fm:7600"
 [tls]
@@ -135,12 +136,13 @@ TEST(AgentSetupTest, EveryKeyReachesItsPart) {
   const AgentConfig config = EveryKey();
   // A person who adds a field names it here, and says below whom it reaches. main.cc hands on the
   // drain hook with its time, and [tiering] whole.
-  const auto& [host, adapter, observe_interval, manager_address, tls, socket, policy,
+  const auto& [host, adapter, observe_interval, log_level, manager_address, tls, socket, policy,
                max_connections, max_connections_per_uid, offline_deadline, drain_hook,
                drain_timeout, tiering, shared_devices, shared_files, emulated_root,
                emulated_bridges, metrics, where] = config;
   EXPECT_EQ(metrics.listen.port, 9465);
   EXPECT_EQ(adapter, AgentConfig::Adapter::kEmulated);
+  EXPECT_EQ(log_level, LogLevel::kError);
   EXPECT_EQ(drain_hook, "/usr/sbin/drain");
   EXPECT_EQ(drain_timeout, absl::Seconds(31));
   EXPECT_TRUE(

@@ -79,8 +79,7 @@ class SettingsTest(unittest.TestCase):
         for daemon, unit in self.units.items():
             with self.subTest(daemon):
                 self.assertTrue(unit['ExecStart'][0].startswith(f'/usr/sbin/cxlpool-{daemon} '))
-                for command in unit.get('ExecReload', []):
-                    self.assertEqual(command, '/bin/sh -c "kill -HUP $MAINPID"')
+                self.assertEqual(unit['ExecReload'], [f'{unit["ExecStart"][0]} --check-config', '/bin/sh -c "kill -HUP $MAINPID"'])
 
     def test_the_manager_is_a_user_of_its_own_without_capabilities(self):
         unit = self.units['fm']

@@ -200,7 +200,7 @@ absl::StatusOr<Caller> AuthorizeHost(const PeerIdentity& identity, absl::string_
 // may touch is the planner's to say: CheckCaller and MaySee judge on the state that is planned on.
 absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view authorization,
                                  absl::string_view path, const ViewHolder& views,
-                                 const FixedAdmins& admins) {
+                                 const FixedAdmins::Identities& admins) {
   const auto access = views.GetAccessRules();
   const bool by_token = !authorization.empty();
   const auto identity =

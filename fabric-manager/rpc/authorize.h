@@ -6,13 +6,17 @@
 #include <grpcpp/security/auth_context.h>
 #include <grpcpp/server_context.h>
 
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "fabric-manager/model/pool/caller.h"
 #include "fabric-manager/service/view.h"
+#include "proto/support/mutex.h"
 
 namespace cxlpool::fm {
 
@@ -21,8 +25,30 @@ namespace cxlpool::fm {
 bool MayCall(PoolRole role, absl::string_view path);
 bool MayHostCall(absl::string_view path);
 
-// Identities that are admins whatever the pool's bindings say.
-using FixedAdmins = absl::flat_hash_set<std::string>;
+// Identities that are admins whatever the pool's bindings say. Any thread.
+class FixedAdmins {
+ public:
+  using Identities = absl::flat_hash_set<std::string>;
+
+  FixedAdmins() = default;
+  explicit FixedAdmins(const std::vector<std::string>& identities) { Set(identities); }
+
+  void Set(const std::vector<std::string>& identities) {
+    auto set = std::make_shared<const Identities>(identities.begin(), identities.end());
+    MutexLock lock(mutex_);
+    identities_ = std::move(set);
+  }
+  // Another after each Set.
+  std::shared_ptr<const Identities> Get() const {
+    MutexLock lock(mutex_);
+    return identities_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::shared_ptr<const Identities> identities_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<const Identities>();
+};
 
 // What a call's metadata hold for "authorization"; empty: nothing.
 absl::string_view AuthorizationOf(const grpc::ServerContextBase& context);
@@ -41,7 +67,7 @@ absl::string_view AuthorizationOf(const grpc::ServerContextBase& context);
 // to somebody who may call others.
 absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view authorization,
                                  absl::string_view path, const ViewHolder& views,
-                                 const FixedAdmins& admins);
+                                 const FixedAdmins::Identities& admins);
 
 }  // namespace cxlpool::fm
 

@@ -184,12 +184,12 @@ void OneRequestCall::NoteAnswer(const google::protobuf::Message& request,
 }
 
 Calls::Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hooks hooks,
-             FixedAdmins admins)
+             const std::vector<std::string>& admins)
     : views_(views),
       admission_(admission),
       timer_(timer),
       hooks_(std::move(hooks)),
-      admins_(std::move(admins)) {}
+      admins_(admins) {}
 
 void Calls::Add(const std::string& path, Admission::Kind kind, Start start, int cost) {
   Method& method = methods_[path];
@@ -241,13 +241,14 @@ grpc::ServerGenericBidiReactor* Calls::Refused(grpc::GenericCallbackServerContex
 
 absl::StatusOr<Caller> Calls::Judge(const grpc::GenericCallbackServerContext& context) const {
   return Authorize(*context.auth_context(), AuthorizationOf(context), context.method(), *views_,
-                   admins_);
+                   *admins_.Get());
 }
 
 // Everything that happens before a byte of the request is asked for.
 absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
     grpc::GenericCallbackServerContext* context) {
   const auto judged_by = views_->GetAccessRules();
+  const auto admins = admins_.Get();
   absl::StatusOr<Caller> caller = Judge(*context);
   if (CXLPOOL_MUTANT("judged-after-the-request") && !caller.ok()) caller = Caller();
   if (!caller.ok()) return caller.status();
@@ -263,7 +264,7 @@ absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
       admission_->Enter(method->second.kind, *caller, context, method->second.cost);
   if (!place.ok()) return place.status();
   // A change since Authorize has not found this call among those under way.
-  if (views_->GetAccessRules() != judged_by) {
+  if (views_->GetAccessRules() != judged_by || admins_.Get() != admins) {
     const auto still = Judge(*context);
     if (!still.ok()) return still.status();
     if (!GoesOn(*still, *caller)) {
@@ -282,6 +283,11 @@ void Calls::JudgeAgain() {
     const auto now = Judge(context);
     return now.ok() && (GoesOn(*now, was) || CXLPOOL_MUTANT("demoted-watches-stand"));
   });
+}
+
+void Calls::SetAdmins(const std::vector<std::string>& admins) {
+  admins_.Set(admins);
+  JudgeAgain();
 }
 
 // Looks every few seconds: bindings that end are few, and no change of the pool says that one did.

@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -220,7 +221,7 @@ class Calls final : public grpc::CallbackGenericService {
 
   // `timer` ends calls whose request does not come. All outlive this, which outlives its calls.
   Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hooks hooks = {},
-        FixedAdmins admins = {});
+        const std::vector<std::string>& admins = {});
 
   // `cost`: as how many calls it counts, where somebody's calls are counted a second.
   void Add(const std::string& path, Admission::Kind kind, Start start, int cost = 1);
@@ -245,6 +246,9 @@ class Calls final : public grpc::CallbackGenericService {
   // Ends the calls and watches of peers that may not make them any more. After each change of the
   // pool's access rules. Not from one of gRPC's own callbacks.
   void JudgeAgain();
+
+  // Who is an admin whatever roles are bound; judges again.
+  void SetAdmins(const std::vector<std::string>& admins);
 
   // From now on that is done when a binding ends, too. Once, after the methods are added.
   void WatchRoleBindings();
@@ -287,7 +291,7 @@ class Calls final : public grpc::CallbackGenericService {
   Admission* const admission_;
   Executor* const timer_;
   const Hooks hooks_;
-  const FixedAdmins admins_;
+  FixedAdmins admins_;
   const SystemClock clock_;
   absl::flat_hash_map<std::string, Method> methods_;
   RefusedCall::Late late_ = 0;

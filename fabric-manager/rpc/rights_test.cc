@@ -393,5 +393,25 @@ TEST_F(RightsTest, RolesAreGivenByAdminsOnly) {
   EXPECT_EQ(Unbind("cxlpool://operator/alice"), "LAST_ADMIN");
 }
 
+// By a reload: nobody waits for a restart to be let in, or goes on with what he lost.
+TEST_F(RightsTest, TheFixedAdminsChangeWhileItServes) {
+  ASSERT_EQ(Bind("cxlpool://operator/alice", v1::ADMIN), "");
+  const auto dave = ChannelOf("cxlpool://operator/dave"),
+             breakglass = ChannelOf("cxlpool://operator/breakglass");
+  const v1::ListRoleBindingsRequest list;
+  EXPECT_EQ(Ask(dave, "AccessService/ListRoleBindings", list), "NO_ROLE");
+  EXPECT_EQ(Ask(breakglass, "AccessService/ListRoleBindings", list), "");
+  RawCall watch(breakglass, "/cxlpool.v1.PoolService/WatchRegions");
+  watch.Send(v1::WatchRegionsRequest().SerializeAsString(), true);
+  v1::WatchRegionsResponse response;
+  ASSERT_TRUE(watch.Read(&response));
+  rig_.server->SetAdmins({"cxlpool://operator/dave"});
+  EXPECT_EQ(Ask(dave, "AccessService/ListRoleBindings", list), "");
+  EXPECT_EQ(Ask(breakglass, "AccessService/ListRoleBindings", list), "NO_ROLE");
+  while (watch.Read(&response)) {
+  }
+  EXPECT_EQ(watch.End().code(), absl::StatusCode::kCancelled);
+}
+
 }  // namespace
 }  // namespace cxlpool::fm

@@ -61,7 +61,7 @@ class Server final : public RpcServer {
                       refusal_trail_.NoteAnswered(call);
                     },
                 .meters = options.meters},
-               FixedAdmins(options.admins.begin(), options.admins.end())),
+               options.admins),
         listener_(options.connections, &refused_) {
     pool_.AddTo(calls_);
     inventory_.AddTo(calls_);
@@ -95,6 +95,8 @@ class Server final : public RpcServer {
   void SetServing(bool serving) override { server_health_.SetServing(serving); }
 
   void NoteStore(const absl::Status& status) override { server_health_.NoteStore(status); }
+
+  void SetAdmins(const std::vector<std::string>& admins) override { calls_.SetAdmins(admins); }
 
   int watches() override { return admission_.CountOf(Admission::Kind::kWatch); }
 

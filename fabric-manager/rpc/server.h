@@ -51,6 +51,10 @@ class RpcServer {
   // As ServerHealth: STORE_FULL, or OK once it took a change again.
   virtual void NoteStore(const absl::Status& status) = 0;
 
+  // From now on these are admins whatever the bindings say; the calls and watches of who was one
+  // and is not end. Not from one of gRPC's callbacks.
+  virtual void SetAdmins(const std::vector<std::string>& admins) = 0;
+
   // Runs `task` on the thread that accepts connections.
   virtual void Ping(Task task) = 0;
 

@@ -61,7 +61,13 @@ absl::StatusOr<std::string> CheckDrainProgram(const std::string& path) {
 }
 
 DrainProgram::DrainProgram(std::string path, absl::Duration timeout)
-    : path_(std::move(path)), timeout_(timeout), stop_(::eventfd(0, EFD_CLOEXEC)) {}
+    : stop_(::eventfd(0, EFD_CLOEXEC)), path_(std::move(path)), timeout_(timeout) {}
+
+void DrainProgram::Set(std::string path, absl::Duration timeout) {
+  MutexLock lock(mutex_);
+  path_ = std::move(path);
+  timeout_ = timeout;
+}
 
 // Returns once every run has answered and its thread has ended. Joins them without the lock,
 // because a run takes it before it ends.
@@ -98,10 +104,10 @@ void DrainProgram::Run(DrainRequest request, Done done) {
                           absl::StrCat("runs ", kMaxDrainRuns, " times already"));
     } else {
       const uint64_t id = ++last_id_;
-      runs_[id] =
-          std::thread([this, id, request = std::move(request), done = std::move(done)]() mutable {
-            Follow(id, request, std::move(done));
-          });
+      runs_[id] = std::thread([this, id, path = path_, timeout = timeout_,
+                               request = std::move(request), done = std::move(done)]() mutable {
+        Follow(id, path, timeout, request, std::move(done));
+      });
       return;
     }
   }
@@ -109,16 +115,17 @@ void DrainProgram::Run(DrainRequest request, Done done) {
 }
 
 // The thread of one run.
-void DrainProgram::Follow(uint64_t id, const DrainRequest& request, Done done) {
+void DrainProgram::Follow(uint64_t id, const std::string& path, absl::Duration timeout,
+                          const DrainRequest& request, Done done) {
   ProgramRun run;
   std::move(done)(run.Run({.what = kWhat,
                            .reason = "DRAIN_HOOK",
                            .subject = "drain-hook",
                            .about = absl::StrCat("Region ", request.region),
-                           .path = path_,
+                           .path = path,
                            .arguments = {},
                            .environment = EnvironmentOf(request),
-                           .timeout = timeout_,
+                           .timeout = timeout,
                            .stop = stop_.get()}));
   // What does not even die of SIGKILL keeps its place among the runs.
   run.AwaitDeath(stop_.get());

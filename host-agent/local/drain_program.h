@@ -48,20 +48,24 @@ class DrainProgram : public DrainHook {
   DrainProgram(std::string path, absl::Duration timeout);
   ~DrainProgram() override { Stop(); }
 
+  // For runs from now on.
+  void Set(std::string path, absl::Duration timeout);
+
   // Kills what runs; each run ends with CANCELLED. Later ones as well.
   void Stop();
 
   void Run(DrainRequest request, Done done) override;
 
  private:
-  void Follow(uint64_t id, const DrainRequest& request, Done done);
+  void Follow(uint64_t id, const std::string& path, absl::Duration timeout,
+              const DrainRequest& request, Done done);
   void JoinEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const std::string path_;
-  const absl::Duration timeout_;
   const UniqueFd stop_;  // eventfd: readable once Stop was called.
 
   Mutex mutex_;
+  std::string path_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration timeout_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, std::thread> runs_ ABSL_GUARDED_BY(mutex_);

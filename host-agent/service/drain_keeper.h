@@ -40,7 +40,7 @@ class DrainKeeper {
         meters_(meters),
         on_drained_(std::move(on_drained)) {}
 
-  // Before the first use; it outlives this. Without one no segment waits.
+  // It outlives this. Null, as at first: no segment waits.
   void SetHook(DrainHook* hook) { hook_ = hook; }
 
   // Whether the segment has to wait for the hook before a rung takes it from its users. Begins a

@@ -38,6 +38,13 @@ void SetLogLevel(LogLevel level) { max_level = static_cast<int>(level); }
 
 bool LogsAt(LogLevel level) { return static_cast<int>(level) <= max_level; }
 
+std::optional<LogLevel> ParseLogLevel(absl::string_view text) {
+  if (text == "error") return LogLevel::kError;
+  if (text == "warning") return LogLevel::kWarning;
+  if (text == "info") return LogLevel::kInfo;
+  return std::nullopt;
+}
+
 void LogLine(LogLevel level, absl::string_view subject, absl::string_view message) {
   if (!LogsAt(level)) return;
   // For as long as the process lasts: threads write lines up to its end.

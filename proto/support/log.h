@@ -7,6 +7,7 @@
 #ifndef CXLPOOL_PROTO_SUPPORT_LOG_H_
 #define CXLPOOL_PROTO_SUPPORT_LOG_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -47,6 +48,8 @@ class LogScope {
 // Lines above this level are dropped, and not even made. Default kInfo.
 void SetLogLevel(LogLevel level);
 bool LogsAt(LogLevel level);
+// As configurations have it: "error", "warning" or "info". Nothing: it is no level.
+std::optional<LogLevel> ParseLogLevel(absl::string_view text);
 
 void LogLine(LogLevel level, absl::string_view subject, absl::string_view message);
 

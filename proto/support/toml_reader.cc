@@ -148,6 +148,12 @@ std::string TomlReader::String(const std::string& key, std::optional<std::string
   return value.value_or("");
 }
 
+LogLevel TomlReader::Level(const std::string& key) {
+  const auto level = ParseLogLevel(String(key, "info"));
+  if (!level.has_value()) Fail(key, "is no level", "write \"info\", \"warning\" or \"error\"");
+  return level.value_or(LogLevel::kInfo);
+}
+
 bool TomlReader::Bool(const std::string& key, std::optional<bool> otherwise) {
   const toml::node* node = node_->Find(key);
   if (node == nullptr) {

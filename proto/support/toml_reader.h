@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "proto/support/log.h"
 
 namespace cxlpool {
 
@@ -46,6 +47,8 @@ class TomlReader {
                            std::optional<std::string> otherwise = std::nullopt);
   // As ParseAddress takes it (address.h); `local`: one that may do without TLS.
   std::string AddressText(const std::string& key, bool local);
+  // As ParseLogLevel takes it; kInfo where the key is not there.
+  LogLevel Level(const std::string& key);
   // Empty where the key is not there; so is the next.
   std::vector<uint64_t> Numbers(const std::string& key);
   std::vector<std::string> Strings(const std::string& key);

@@ -129,7 +129,7 @@ class ConfigChangeTest(PoolTest):
             'switch': [{'id': 'sw0', 'latency_ns': 60, 'bandwidth_mib': 64000, 'failure_domain': 'shelf'}],
             'link': [{'from': 'host-a', 'to': 'sw0', 'slots': [1, 2, 3, 4], **link}, {'from': 'host-b', 'to': 'sw0'},
                      {'from': 'sw0', 'to': 'cmm-0'}, {'from': 'sw0', 'to': 'cmm-1'}],
-            'access': {'admins': ['cxlpool://operator/breakglass']},
+            'log_level': 'info', 'access': {'admins': ['cxlpool://operator/breakglass']},
             'metrics': {'listen': f'127.0.0.1:{free_port()}'},
             'placement': {'default': 'pack'},
             'sessions': {'heartbeat': '500ms', 'lease': '5s'},
@@ -144,7 +144,7 @@ class ConfigChangeTest(PoolTest):
         pool.run_cli('pki', 'issue', 'host', 'host-c', '--dir', pool.pki)
         pool.run_cli('pki', 'issue', 'operator', 'other', '--dir', pool.pki)
         cls.agent = {
-            'host': 'host-a', 'adapter': 'emulated', 'observe_interval': '200ms',
+            'host': 'host-a', 'adapter': 'emulated', 'observe_interval': '200ms', 'log_level': 'info',
             'manager': {'address': f'127.0.0.1:{pool.port}'},
             'tls': {'ca': f'{pool.pki}/ca.pem', 'cert': f'{pool.pki}/host-host-a.pem',
                     'key': f'{pool.pki}/host-host-a.key', 'server_name': 'fm.cxlpool'},
@@ -287,7 +287,7 @@ class ConfigChangeTest(PoolTest):
         pool, directory = self.pool, self.pool.directory
         self.assert_all_keys(self.fm, 'cxlpool-fm')
         others = {
-            'listen.address': lambda v: ['127.0.0.1', 'unix:fm.sock'], 'listen.tokens': lambda v: [False],
+            'listen.address': lambda v: ['127.0.0.1', 'unix:fm.sock'], 'listen.tokens': lambda v: [False], 'log_level': lambda v: ['error'],
             'tls.ca': lambda v: [f'{pool.pki}/host-host-a.pem'], 'tls.cert': lambda v: [f'{pool.pki}/operator-other.pem'],
             'tls.key': lambda v: [f'{pool.pki}/operator-other.key'],
             'access.admins': lambda v: [['cxlpool://operator/other'], ['cxlpool://host/host-a'], []],
@@ -340,7 +340,7 @@ class ConfigChangeTest(PoolTest):
         self.assert_all_keys(self.agent, 'cxlpool-agent')
         others = {
             'host': lambda v: ['host-b', 'host-c'], 'adapter': lambda v: ['linux'],
-            'observe_interval': lambda v: ['2s'], 'manager.address': lambda v: ['127.0.0.1:1'],
+            'observe_interval': lambda v: ['2s'], 'log_level': lambda v: ['warning'], 'manager.address': lambda v: ['127.0.0.1:1'],
             'tls.ca': lambda v: [f'{pool.pki}/host-host-a.pem'], 'tls.cert': lambda v: [f'{pool.pki}/host-host-c.pem'],
             'tls.key': lambda v: [f'{pool.pki}/host-host-c.key'],
             'metrics.listen': lambda v: [f'127.0.0.1:{free_port()}', f'127.0.0.1:{pool.port}'],

@@ -204,6 +204,35 @@ class RunningUnitsTest(unittest.TestCase):
             self.assertEqual((state['ActiveState'], state['ExecMainStatus'], state['NRestarts']), ('failed', '78', '0'))
             self.assertIn(what, self.machine.journal(unit))
 
+    def test_a_reload_takes_over_what_it_can_and_refuses_what_will_not_do(self):
+        self.start_both()
+        wait_until(self.is_online, 30, 'the host is online')
+        pids = [self.state(unit)['MainPID'] for unit in (AGENT, MANAGER)]
+        self.machine.write('/etc/cxlpool/drain', '#!/bin/sh\ntouch /run/cxlpool/drained')
+        self.machine.run('chmod 0755 /etc/cxlpool/drain')
+        release = '\n[release]\ndrain_hook = "/etc/cxlpool/drain"\n'
+        for unit, file, why, good, bad in (
+                (MANAGER, 'fm', 'access.admin', FM_TOML + '\n[access]\nadmins = ["cxlpool://operator/alice"]\n', FM_TOML + '\n[access]\nadmin = []\n'),
+                (AGENT, 'agent', '/etc/cxlpool/none is not run', AGENT_TOML + release, AGENT_TOML + release.replace('drain"', 'none"'))):
+            self.machine.write(f'/etc/cxlpool/{file}.toml', bad)
+            refused = self.machine.run(f'systemctl reload {unit}', check=False)
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertEqual(self.state(unit)['ActiveState'], 'active')
+            self.assertIn(why, self.machine.journal(unit, lines=5))
+            self.machine.write(f'/etc/cxlpool/{file}.toml', 'log_level = "info"' + good)
+            self.machine.run(f'systemctl reload {unit}')
+            wait_until(lambda unit=unit: 'was read again' in self.machine.journal(unit), 10, f'{unit} has read it')
+        # What is online is taken by a release with force: the hook has run first.
+        self.machine.run('cxlpool region allocate kv --size 16MiB --host host-a --wait')
+        self.machine.run('cxlpool region release kv --detach-all --wait')
+        self.assertEqual(self.machine.run('ls /run/cxlpool/drained', check=False).stdout.strip(), '/run/cxlpool/drained')
+        # Only warnings from now on.
+        self.machine.write('/etc/cxlpool/fm.toml', 'log_level = "warning"' + FM_TOML)
+        self.machine.run(f'systemctl reload {MANAGER}; sleep 1')
+        self.machine.run('cxlpool region allocate quiet --size 16MiB; cxlpool region release quiet --wait')
+        self.assertNotIn('quiet', self.machine.journal(MANAGER))
+        self.assertEqual(pids, [self.state(unit)['MainPID'] for unit in (AGENT, MANAGER)])
+
     def test_a_start_that_fails_leaves_no_device_behind(self):
         """The example's TLS files are not there: its devices must not become the pool's."""
         self.machine.run('cp /usr/share/doc/cxlpool/examples/fm.toml /etc/cxlpool/fm.toml; '
