@@ -339,6 +339,17 @@ class LibpoolTest(PoolTest):
             run([*compiler.split(), *WARNINGS, '-fsyntax-only', *self.pkg_config('--cflags').split(), self.work / file])
         wait_until(lambda: not self.pool.regions(), 20, 'the Regions are gone')
 
+    def test_the_first_programs_run_by_their_lines(self):
+        install(self.work / 'python', component='python')
+        parts = dict(section(REPOSITORY / 'docs/for-programs.md', 'A program that knows of the pool'))
+        for language, file in (('cpp', 'first.cc'), ('python', 'first.py')):
+            (self.work / file).write_text(parts[language])
+        self.pool.allocate('kv', '256MiB', 'host-a')
+        said = run(['sh', '-euc', parts['']], cwd=self.work, env={**self.environment, **self.finds_library,
+                   'PKG_CONFIG_PATH': str(self.prefix / 'lib/pkgconfig'), 'PYTHONPATH': str(self.work / 'python/lib/python3/dist-packages')})
+        self.pool.release_all()
+        self.assertRegex(said, r"^regions/kv has 268435456 bytes\nregions/\S+ 268435456 b'hello'\n$")
+
     def test_the_guides_python_runs_as_it_is_installed(self):
         """What needs no numpy: the others are in test/integration/python_science_test.py."""
         install(self.work / 'python', component='python')

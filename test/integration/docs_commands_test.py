@@ -128,6 +128,23 @@ class ReadmeTest(DocsPool):
                 self.assertIn('DRAINING', said)
 
 
+class FirstPagesTest(DocsPool):
+    """The pages that each kind of user begins with, from an empty pool; for-programs.md's programs are install_test's."""
+
+    def run_page(self, name, **options):
+        lines = [line for line, block in commands(name) if block and line != 'cxlpool-agent check']  # Of the real machine.
+        self.assertGreater(len(lines), 5)
+        for line in lines:
+            self.shell(line, **options)
+        self.assertEqual(self.pool.regions(), {})
+
+    def test_for_operators(self):
+        self.run_page('docs/for-operators.md')
+
+    def test_for_hosts(self):
+        self.run_page('docs/for-hosts.md', host='host-a')
+
+
 class CliPageTest(DocsPool):
     def setUp(self):
         super().setUp()
@@ -309,7 +326,7 @@ class Counts(unittest.TestCase):
 
 def load_tests(loader, _tests, _pattern):
     """The counts come last."""
-    order = (ReadmeTest, CliPageTest, LibpoolPageTest, OperationsPageTest, ManPageTest, FirstSessionTest, ParseTest, Counts)
+    order = (ReadmeTest, FirstPagesTest, CliPageTest, LibpoolPageTest, OperationsPageTest, ManPageTest, FirstSessionTest, ParseTest, Counts)
     return unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in order)
 
 
