@@ -242,6 +242,9 @@ void FillHolders(const Region& region, const Caller& caller, const PoolView& vie
       }
     }
     to.set_more(more);
+    if (of->second.unopened_since.has_value()) {
+      FillTimestamp(*of->second.unopened_since, to.mutable_unopened_since());
+    }
   }
 }
 

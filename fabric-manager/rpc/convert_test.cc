@@ -155,6 +155,10 @@ hosts {
     pins: 38
   }
   more: 41
+  unopened_since {
+    seconds: 1600000004
+    nanos: 1000
+  }
 }
 )");
 }

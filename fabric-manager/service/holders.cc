@@ -57,6 +57,11 @@ std::shared_ptr<const HolderReport> TakeHolders(const PoolState& state, absl::st
     }
     free -= std::min(free, listed);
     // Nobody who was reported is lost: those who are not listed are counted.
+    if (told.has_unopened_since()) {
+      // By the host's clock: later than now it cannot be.
+      of.unopened_since = std::min(now, absl::FromUnixSeconds(told.unopened_since().seconds()) +
+                                            absl::Nanoseconds(told.unopened_since().nanos()));
+    }
     of.more = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{told.more()} + (size - listed),
                                                        std::numeric_limits<uint32_t>::max()));
   }

@@ -11,8 +11,10 @@
 
 namespace cxlpool::agent {
 
-void HolderReports::Opened(uint64_t connection, uint32_t uid, const std::string& program) {
+void HolderReports::Opened(const AttachmentKey& key, uint64_t connection, uint32_t uid,
+                           const std::string& program) {
   programs_[connection] = {uid, program};
+  if (!CXLPOOL_MUTANT("opened-once-is-forgotten")) unopened_since_[key] = std::nullopt;
   Consider();
 }
 
@@ -33,7 +35,24 @@ void HolderReports::Forget(uint64_t connection) {
 }
 
 void HolderReports::Saw() {
-  if (core_->session_up() && core_->sessions() != session_) Look();
+  const size_t before = unopened_since_.size();
+  NoteUsable();
+  if (core_->session_up() && core_->sessions() != session_) {
+    Look();
+  } else if (unopened_since_.size() != before) {
+    Consider();
+  }
+}
+
+void HolderReports::NoteUsable() {
+  const auto& attachments = core_->attachments().all();
+  std::erase_if(unopened_since_,
+                [&](const auto& entry) { return !attachments.contains(entry.first); });
+  for (const auto& [key, attachment] : attachments) {
+    if (key == kOrphans || attachment.offer.mode() == v1::SYSTEM_RAM) continue;
+    if (UsableSegments(attachment, core_->observation()) == 0) continue;
+    unopened_since_.try_emplace(key, clock_->Now());
+  }
 }
 
 // Something that is reported to the manager has changed.
@@ -99,8 +118,11 @@ v1::HoldersReport HolderReports::Collect() const {
     const auto page = pages_.find(connection);
     if (page != pages_.end()) holder.pages.insert(page->second.inode());
   });
+  // Which nobody has opened are listed, too.
+  for (const auto& [key, since] : unopened_since_) {
+    if (since.has_value()) regions[key];
+  }
   v1::HoldersReport report;
-  if (regions.empty()) return report;
   const Pages pages = ReadPages();
   int listed = 0;
   for (const auto& [key, holders] : regions) {
@@ -109,6 +131,10 @@ v1::HoldersReport HolderReports::Collect() const {
     v1::RegionHolders& region = *report.add_regions();
     region.set_region_tag(key.tag);
     region.set_attachment_generation(key.generation);
+    const auto unopened = unopened_since_.find(key);
+    if (unopened != unopened_since_.end() && unopened->second.has_value()) {
+      region.mutable_unopened_since()->set_seconds(absl::ToUnixSeconds(*unopened->second));
+    }
     for (const auto& [holder_key, holder] : holders) {
       if (region.holders_size() == kMaxOfRegion || listed == kMaxHolders) {
         region.set_more(region.more() + 1);

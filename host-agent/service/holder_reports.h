@@ -4,8 +4,8 @@
 // A holder is a process: its connections count as one. What it has open the agent knows; the
 // counters are read from the pages that programs gave (usage_source.h), and are handed on as they
 // are. A report is sent where something differs from what was sent in this session, and at most
-// once in kInterval; in a new session one is sent at once, if there is any holder. On the core's
-// thread only; never waits.
+// once in kInterval; in a new session one is sent at once, if there is anything to say. It also
+// says of which Regions nobody has opened since when. On the core's thread only; never waits.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_HOLDER_REPORTS_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_HOLDER_REPORTS_H_
 
@@ -36,8 +36,10 @@ class HolderReports {
   HolderReports(AgentCore* core, Executor* executor, Clock* clock, ManagerLink* link)
       : core_(core), executor_(executor), clock_(clock), link_(link) {}
 
-  // The connection has something open now; its process is this user's, and has this program's name.
-  void Opened(uint64_t connection, uint32_t uid, const std::string& program);
+  // The connection has the Attachment open now; its process is this user's, and has this program's
+  // name.
+  void Opened(const AttachmentKey& key, uint64_t connection, uint32_t uid,
+              const std::string& program);
   // Replaces what the connection gave before. RESOURCE_EXHAUSTED/TOO_MANY_USAGE_PAGES.
   absl::Status TakePage(uint64_t connection, UniqueFd page);
   // The connection has closed something.
@@ -45,7 +47,7 @@ class HolderReports {
   // It has ended.
   void Forget(uint64_t connection);
 
-  // Has to be called when a session may have begun.
+  // Has to be called when a session may have begun, or a Region may have come online.
   void Saw();
 
   // Who has what open now.
@@ -70,6 +72,8 @@ class HolderReports {
   };
   using Pages = std::map<uint64_t, UsagePage>;  // By inode.
 
+  // Has for each DAX device that can be opened when that was first so; of no others.
+  void NoteUsable();
   void Consider();
   void Look();
   void Wake();
@@ -84,6 +88,9 @@ class HolderReports {
 
   std::map<uint64_t, Program> programs_;   // By connection.
   std::map<uint64_t, UsageSource> pages_;  // By connection.
+
+  // When it could first be opened; unset: somebody has opened it.
+  std::map<AttachmentKey, std::optional<absl::Time>> unopened_since_;
 
   uint64_t session_ = 0;
   std::string sent_;                                 // In this session, serialized.

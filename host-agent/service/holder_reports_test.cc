@@ -106,9 +106,29 @@ struct HolderRig : CoreRig {
   std::unique_ptr<LocalService> service;
 };
 
+TEST(HolderReportsTest, ARegionThatNobodyEverOpenedIsTold) {
+  HolderRig rig;
+  std::vector<v1::HoldersReport> reports = rig.Reports();
+  ASSERT_EQ(reports.size(), 1u);
+  ASSERT_EQ(reports[0].regions_size(), 1);
+  EXPECT_EQ(reports[0].regions(0).region_tag(), kHeldTag);
+  EXPECT_THAT(reports[0].regions(0).holders(), IsEmpty());
+  const auto since = reports[0].regions(0).unopened_since();
+  EXPECT_EQ(since.seconds(), absl::ToUnixSeconds(rig.executor.Now()));
+  rig.Pass(absl::Seconds(60));
+  EXPECT_THAT(rig.Reports(), IsEmpty()) << "nothing has changed";
+  rig.Open(kPython);
+  rig.Close(kPython);
+  rig.Pass(absl::Seconds(10));
+  reports = rig.Reports();
+  ASSERT_FALSE(reports.empty());
+  EXPECT_THAT(reports.back().regions(), IsEmpty()) << "it was opened once";
+}
+
 TEST(HolderReportsTest, AnOpenIsToldAtOnceAndWhatFollowsTenSecondsLater) {
   HolderRig rig;
-  EXPECT_THAT(rig.Reports(), IsEmpty()) << "nobody has anything open";
+  rig.Pass(HolderReports::kInterval);
+  EXPECT_EQ(rig.Reports().size(), 1u) << "that nobody has opened it";
   rig.Open(kPython);
   std::vector<v1::HoldersReport> reports = rig.Reports();
   ASSERT_EQ(reports.size(), 1u);

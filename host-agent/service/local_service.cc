@@ -357,7 +357,7 @@ absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
   const ProcessId process = {static_cast<uint32_t>(std::max(peer.pid, 0)), peer.start_ticks};
   core_->opens().Open(key, {peer.connection, process, name}, opened);
   core_->ReportOpensSoon();
-  holders_.Opened(peer.connection, peer.uid, peer.program);
+  holders_.Opened(key, peer.connection, peer.uid, peer.program);
   return reply;
 }
 

@@ -79,6 +79,8 @@ class OperatorTest(PoolTest):
         self.assertEqual(sum(int(d['held_bytes']) for d in top['devices']), 192 * MiB)
         self.assertEqual([t['name'] for t in top['tenants']], ['default'])
 
+        never = lambda: [r['name'] for r in self.pool.cli('report')['never_opened']]
+        wait_until(lambda: never() == ['kv', 'shared'], WITHIN_S, 'neither was opened')
         holder = self.pool.hosts['host-a'].hold('kv')
         try:
             oldest = lambda: {r['name']: r['open'] for r in self.pool.cli('report')['oldest']}
@@ -86,6 +88,7 @@ class OperatorTest(PoolTest):
         finally:
             holder.kill()
             holder.communicate()
+        self.assertEqual(never(), ['shared'])
         self.pool.cli('device', 'drain', 'cmm-1')
         self.addCleanup(self.pool.cli, 'device', 'add', 'cmm-1')
         stranded = {s['where']: s['why'] for s in self.pool.cli('report')['stranded']}

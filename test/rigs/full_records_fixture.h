@@ -250,9 +250,10 @@ inline HostRuntime FullRuntime() {
   auto report = std::make_shared<HolderReport>();
   auto& [time, by_generation] = *report;
   time = absl::FromUnixMicros(1'600'000'003'000'001);
-  auto& [of_attachment, more] = by_generation[80];  // As of FullRegion.
+  auto& [of_attachment, more, unopened_since] = by_generation[80];  // As of FullRegion.
   of_attachment.resize(1);
   more = 41;
+  unopened_since = absl::FromUnixMicros(1'600'000'004'000'001);
   {
     auto& [pid, start_ticks, uid, program, open_bytes, mapped_bytes, live_bytes, slack_bytes,
            pins] = of_attachment.front();

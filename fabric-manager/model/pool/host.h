@@ -81,7 +81,8 @@ struct Holder {
 struct HolderReport {
   struct OfAttachment {
     std::vector<Holder> holders;
-    uint32_t more = 0;  // Others, not listed.
+    uint32_t more = 0;                         // Others, not listed.
+    std::optional<absl::Time> unopened_since;  // Unset: somebody had it open, or it is not known.
     friend bool operator==(const OfAttachment&, const OfAttachment&) = default;
   };
   absl::Time time;                                 // When it was said.

@@ -304,6 +304,42 @@ Section Oldest(const PoolFacts& facts, absl::Time now) {
   return section;
 }
 
+// Since when nobody has opened it, on any of its hosts: the latest that one of them says. Nothing
+// where somebody has, or one does not say.
+std::optional<absl::Time> UnopenedSince(const v1::Region& region, const PoolFacts& facts) {
+  const auto found = facts.holders.find(region.name());
+  if (found == facts.holders.end() || found->second.hosts().empty()) return std::nullopt;
+  absl::Time latest = absl::InfinitePast();
+  for (const v1::HostHolders& host : found->second.hosts()) {
+    if (!host.has_unopened_since()) return std::nullopt;
+    latest = std::max(latest, TimeOf(host.unopened_since()));
+  }
+  return latest;
+}
+
+Section NeverOpened(const PoolFacts& facts) {
+  Section section{
+      .key = "never_opened",
+      .title = "NEVER OPENED: of the oldest, those that no program has opened since then",
+      .nobody = "",
+      .fields = {{"name", "REGION"},
+                 {"size_bytes", "SIZE", Align::kRight},
+                 {"tenant", "TENANT"},
+                 {"attachments", "HOSTS", Align::kRight},
+                 {"unopened_since", "SINCE"}}};
+  for (const v1::Region* region : OldestRegions(facts.regions)) {
+    const auto since = UnopenedSince(*region, facts);
+    if (!since.has_value()) continue;
+    google::protobuf::Timestamp time;
+    time.set_seconds(absl::ToUnixSeconds(*since));
+    section.rows.push_back({{TextCell(ShortName(region->name())), BytesCell(region->size_bytes()),
+                             TextCell(ShortName(region->tenant())),
+                             CountCell(static_cast<uint64_t>(region->attachments_size())),
+                             TextCell(TimeText(true, time))}});
+  }
+  return section;
+}
+
 // UNATTACHED: of Regions that no host has.
 Section Tenants(const PoolFacts& facts) {
   std::map<std::string, uint64_t> unattached;
@@ -350,8 +386,8 @@ std::vector<const v1::Region*> OldestRegions(const v1::ListRegionsResponse& regi
 }
 
 std::vector<Section> ReportSections(const PoolFacts& facts, absl::Time now) {
-  return {Stranded(facts), Fragmented(facts), Leaked(facts, now), Oldest(facts, now),
-          Tenants(facts)};
+  return {Stranded(facts),    Fragmented(facts),  Leaked(facts, now),
+          Oldest(facts, now), NeverOpened(facts), Tenants(facts)};
 }
 
 }  // namespace cxlpool::cli

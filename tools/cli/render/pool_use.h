@@ -33,7 +33,8 @@ inline constexpr size_t kOldestRegions = 10;
 std::vector<const v1::Region*> OldestRegions(const v1::ListRegionsResponse& regions);
 
 // What may not be used and why, how broken up free memory is, Regions that somebody may have
-// forgotten, the oldest Regions, and who holds what. `facts.holders` has the oldest ones.
+// forgotten, the oldest Regions, those of them that nobody ever opened, and who holds what.
+// `facts.holders` has the oldest ones.
 std::vector<Section> ReportSections(const PoolFacts& facts, absl::Time now);
 
 }  // namespace cxlpool::cli

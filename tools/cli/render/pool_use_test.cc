@@ -24,6 +24,9 @@ PoolFacts Facts() {
   host.add_holders();
   host.set_more(2);
   facts.holders["regions/silent"].add_hosts();
+  v1::HostHolders& never = *facts.holders["regions/mine"].add_hosts();
+  never.mutable_report_time()->set_seconds(1);
+  never.mutable_unopened_since()->set_seconds(999'991);
   return facts;
 }
 absl::Time Now() { return absl::FromUnixSeconds(1'000'000); }
