@@ -77,7 +77,11 @@ void HolderReports::Look() {
   const std::string now = holders.SerializeAsString();
   if (now != sent_) {
     sent_ = now;
-    next_ = clock_->Elapsed() + kInterval;
+    // The first open is told at once, however short a time before the Region came online.
+    const bool anybody = std::any_of(
+        holders.regions().begin(), holders.regions().end(),
+        [](const v1::RegionHolders& region) { return region.holders_size() + region.more() > 0; });
+    if (anybody) next_ = clock_->Elapsed() + kInterval;
     v1::Report report;
     *report.mutable_holders() = std::move(holders);
     link_->Send(std::move(report));
