@@ -75,6 +75,8 @@ class MachineTest(unittest.TestCase):
     def test_the_host_learns_its_name(self):
         self.assertIn('cxlpool.host=host-a', values(build(), '-append')[0].split())
         self.assertEqual(values(build(kernel='quiet splash'), '-append')[0].split()[-2:], ['quiet', 'splash'])
+        self.assertIn('audit=0', values(build(), '-append')[0].split())
+        self.assertNotIn('audit=0', values(build(kernel='audit=1'), '-append')[0].split())
 
 
 if __name__ == '__main__':

@@ -66,8 +66,10 @@ socket = "/run/cxlpool/agent.sock"
         }
 
     def fabric_toml(self):
+        # What a host was booted with is its own, and nothing that the fabric plugs.
+        own = {d.name for host in self.topology.hosts for d in host.whole}
         devices = ''.join(f'[[device]]\nid = "{d.name}"\ncapacity = {d.size}\npath = "{self.rack.device_path(d.name)}"\n'
-                          for d in self.topology.devices)
+                          for d in self.topology.devices if d.name not in own)
         hosts = ''.join(f'[[host]]\nid = "{h.name}"\nqmp = "{self.rack.host(h.name).paths.qmp}"\n' for h in self.topology.hosts)
         return f'state = "{self.directory}/qemu-state"\n{devices}{hosts}'
 
