@@ -22,7 +22,10 @@ namespace cxlpool {
 
 int ExitStatusOf(const absl::Status& status) {
   const std::string reason = ReasonOf(status);
-  return reason == "BAD_CONFIG" || reason == "NO_CONFIG" ? EX_CONFIG : EXIT_FAILURE;
+  // No later start of this program with this configuration reads such a store: somebody has to put
+  // another one there, or install the release that wrote it.
+  const bool store = reason == "STORE_TOO_NEW" || reason == "STORE_FOREIGN";
+  return store || reason == "BAD_CONFIG" || reason == "NO_CONFIG" ? EX_CONFIG : EXIT_FAILURE;
 }
 
 sigset_t BlockSignals() {

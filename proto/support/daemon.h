@@ -15,8 +15,8 @@
 namespace cxlpool {
 
 // The exit status of a daemon that ends for this reason: EX_CONFIG for a configuration that only
-// its author can correct, so that it is not started again; 1 for everything that may be
-// different the next time, certificates on the disk included.
+// its author can correct, and for a store that this release never reads, so that it is not started
+// again; 1 for everything that may be different the next time, certificates on the disk included.
 int ExitStatusOf(const absl::Status& status);
 
 // Blocks SIGTERM, SIGINT and SIGHUP for this thread and for all threads that it starts afterwards,

@@ -17,12 +17,15 @@
 namespace cxlpool {
 namespace {
 
-TEST(DaemonTest, OnlyAConfigurationKeepsItFromBeingStartedAgain) {
+TEST(DaemonTest, OnlyWhatAPersonHasToChangeKeepsItFromBeingStartedAgain) {
   const auto refusal = [](const char* reason) {
     return Refuse(absl::StatusCode::kInvalidArgument, reason, "what", "remedy");
   };
   EXPECT_EQ(ExitStatusOf(refusal("BAD_CONFIG")), EX_CONFIG);
   EXPECT_EQ(ExitStatusOf(refusal("NO_CONFIG")), EX_CONFIG);
+  EXPECT_EQ(ExitStatusOf(refusal("STORE_TOO_NEW")), EX_CONFIG);
+  EXPECT_EQ(ExitStatusOf(refusal("STORE_FOREIGN")), EX_CONFIG);
+  EXPECT_EQ(ExitStatusOf(refusal("STORE_CORRUPT")), EXIT_FAILURE);
   EXPECT_EQ(ExitStatusOf(refusal("TLS_EXPIRED")), EXIT_FAILURE);
   EXPECT_EQ(ExitStatusOf(absl::InternalError("what")), EXIT_FAILURE);
 }
