@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -15,6 +16,20 @@ from testbed.testing import main
 PACKAGES = ('cxlpool-agent', 'cxlpool-cli', 'cxlpool-doc', 'cxlpool-fm', 'libcxlpool-dev', 'libcxlpool-heap1', 'libcxlpool1',
             'python3-cxlpool')
 BYTES = 64 << 20
+# Reads all of its mapping again and again, until it is told to end; says then how often the bytes were right.
+READER = """
+import hashlib, os, time, cxlpool
+map = cxlpool.open('kv').map()
+right, times = hashlib.sha256(map).digest(), 0
+while not os.path.exists('/run/enough'):
+    if hashlib.sha256(map).digest() != right:
+        raise SystemExit('other bytes')
+    times += 1
+    open('/run/times', 'w').write(str(times))
+    time.sleep(0.1)
+"""
+# Where SQLite has the number of the schema (PRAGMA user_version): a big-endian word.
+SCHEMA_OFFSET = 60
 # What dpkg, systemd and the machine itself write while anything is installed.
 NOT_OURS = re.compile(r'/var/(lib/(dpkg|systemd|apt)|log|cache|backups)/|/etc/(passwd|group|shadow|gshadow)-|/etc/\.pwd\.lock|/etc/ld\.so\.cache|/packages|'
                       r'/newer|/proc|/sys|/dev|/run|/tmp|/root')
@@ -91,6 +106,34 @@ class PackageTest(unittest.TestCase):
         wait_until(lambda: 'ONLINE' in self.machine.run('cxlpool host list', check=False).stdout, 30, 'the host is online')
         self.machine.run('pool-verify --region kv --seed 3')
 
+    def begin_to_read(self):
+        """A program that has the Region mapped from here on."""
+        self.machine.write('/run/reader.py', READER)
+        self.machine.run('setsid sh -c "python3 /run/reader.py >/run/reader.log 2>&1; echo $? >/run/reader.status" </dev/null >/dev/null 2>&1 &')
+        self.wait_read_again(0)
+
+    def times_read(self):
+        return int(self.machine.output('cat /run/times || cat /run/reader.log >&2', check=False) or 0)
+
+    def wait_read_again(self, times):
+        wait_until(lambda: self.times_read() > times, 30, 'the program that has it mapped reads its bytes again')
+
+    def end_reading(self):
+        self.wait_read_again(self.times_read())
+        self.machine.run('touch /run/enough')
+        wait_until(lambda: self.machine.output('cat /run/reader.status', check=False), 30, 'the program that reads ends')
+        self.assertEqual(self.machine.output('cat /run/reader.status /run/reader.log'), '0')
+
+    def schema(self, more=0):
+        """The number of the store's schema, after `more` was added to it. The manager is stopped."""
+        return int(self.machine.output(f'''python3 -c "
+with open('/var/lib/cxlpool/pool.db', 'r+b') as store:
+    store.seek({SCHEMA_OFFSET})
+    number = int.from_bytes(store.read(4)) + {more}
+    store.seek({SCHEMA_OFFSET})
+    store.write(number.to_bytes(4))
+    print(number)"'''))
+
     def assert_stays(self, package, why):
         refused = self.machine.run(f'dpkg --remove {package}', check=False)
         self.assertNotEqual(refused.returncode, 0)
@@ -112,12 +155,16 @@ class PackageTest(unittest.TestCase):
         self.wait_running(MANAGER, not_pid=killed)
         self.wait_online()
 
+        self.begin_to_read()
         pids = {unit: self.wait_running(unit) for unit in (MANAGER, AGENT)}
         self.machine.run('dpkg -i /newer/*.deb')
         for unit, pid in pids.items():
             self.wait_running(unit, not_pid=pid)
             self.assertEqual(self.machine.output(f"systemctl is-enabled {unit}; dpkg-query -W -f '${{Version}}' {unit}"), f'enabled\n{self.newer}')
         self.wait_online()
+        self.downgrade_and_return()
+        self.hang()
+        self.end_reading()
 
         self.assert_stays(MANAGER, 'the pool has 1 Region')
         self.assert_stays(AGENT, f'this host has {BYTES} bytes of the pool')
@@ -131,8 +178,42 @@ class PackageTest(unittest.TestCase):
         self.wait_online()
 
         self.machine.run('cxlpool region release kv --detach-all --wait')
-        self.machine.run('rm -r /etc/systemd/system/cxlpool-agent.service.d')
+        self.machine.run('rm -r /etc/systemd/system/cxlpool-*.service.d')
         self.purge()
+
+    def downgrade_and_return(self):
+        """The newer release wrote a schema of its own; the older one says so, and is not started again and again."""
+        self.machine.run(f'systemctl stop {MANAGER}')
+        known = self.schema()
+        self.schema(more=1)
+        self.machine.run(f'dpkg -i /packages/{MANAGER}_*.deb')
+        self.assertNotEqual(self.machine.run(f'systemctl start {MANAGER}', check=False).returncode, 0)
+        time.sleep(2.5)  # More than RestartSec=.
+        self.assertEqual(self.machine.unit(MANAGER, 'ActiveState', 'ExecMainStatus', 'NRestarts'),
+                         {'ActiveState': 'failed', 'ExecMainStatus': '78', 'NRestarts': '0'})
+        said = self.machine.run(f'systemctl status --full {MANAGER}', check=False).stdout
+        self.assertIn(f'was written by a later release: schema {known + 1}, this one knows {known}', said)
+        self.assertIn('run that release, or restore the backup made before the update', said)
+        # Hosts go on with what they have.
+        self.machine.run('pool-verify --region kv --seed 3')
+        self.wait_read_again(self.times_read())
+        # The newer release of this test is the same program, and knows no other schema.
+        self.assertEqual(self.schema(more=-1), known)
+        self.machine.run(f'dpkg -i /newer/{MANAGER}_*.deb; systemctl start {MANAGER}')
+        self.assertIn('kv', self.machine.output('cxlpool region list'))
+        self.wait_online()
+
+    def hang(self):
+        """Both daemons stop in the middle of their work. In place of the units' 30 s the watchdog waits 3 s here."""
+        for unit in (MANAGER, AGENT):
+            self.machine.write(f'/etc/systemd/system/{unit}.service.d/watchdog.conf', '[Service]\nWatchdogSec=3\n')
+        self.machine.run(f'systemctl daemon-reload; systemctl restart {MANAGER} {AGENT}')
+        pids = {unit: self.wait_running(unit) for unit in (MANAGER, AGENT)}
+        self.machine.run(f'kill -STOP {" ".join(map(str, pids.values()))}')
+        for unit, pid in pids.items():
+            self.wait_running(unit, not_pid=pid)
+            self.assertIn('Watchdog timeout', self.machine.output(f'journalctl -o cat -u {unit}'))
+        self.wait_online()
 
     def test_the_same_build_makes_the_same_bytes(self):
         again = make_packages(self.directory / 'again')
