@@ -4,9 +4,11 @@ What is not run as it is printed: tools/setup, tools/package (which packages the
 and scp, which copies between the machines here.
 """
 
+import collections
 import re
 import shutil
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -84,11 +86,14 @@ class InstallPageTest(unittest.TestCase):
         return said
 
     def test_the_page(self):
-        said = []
+        said, took = [], collections.Counter()
         for kind, places, text in blocks():
             self.assertIn(kind, ('sh', 'toml'))
             self.assertTrue(places and set(p.split(':')[0] for p in places) <= {'build', *PLACES}, places)
+            began = time.monotonic()
             said.append(self.follow(kind, places, text))
+            took[places[0] if places[0] in ('build', 'one') else 'rack'] += time.monotonic() - began
+        print(f'packages {took["build"]:.0f} s, three machines {took["rack"]:.0f} s, one machine {took["one"]:.0f} s')
         everything = '\n'.join(said)
         self.assertIn('cxlpool-fm.service - cxlpool fabric manager', everything)
         self.assertIn('This machine can use pool memory', everything)
@@ -96,6 +101,10 @@ class InstallPageTest(unittest.TestCase):
         self.assertRegex(everything, r'verified 536870912 bytes of regions/kv')
         self.assertIn('kv is gone: 512 MiB', everything)
         self.assertIn('first is gone: 256 MiB', everything)
+        # And on the machine that has all of it: the program on the first page.
+        program = re.search(r'^```python\n(.*?)^```$', (REPOSITORY / 'README.md').read_text(), re.M | re.S)[1]
+        self.machines['one'].write('/root/hello.py', program)
+        self.assertRegex(self.machines['one'].output('python3 hello.py'), r'^268435456 bytes at 0x')
         left = self.machines['host-b'].output("find / -xdev -name '*cxlpool*' -not -path '/transfer*' -not -path '/root/*' "
                                               "-not -path '/proc/*' -not -path '/var/lib/systemd/*'")
         # The user stays: its number must not become somebody else's. The directory has the emulated fabric in it, which is mounted there.
