@@ -217,6 +217,14 @@ TEST_F(ClientTest, OpensByShortAndByFullName) {
   EXPECT_EQ(request.open().access(), v1::READ_ONLY);
 }
 
+// TENANT.NAME.
+TEST_F(ClientTest, OpensATenantsRegion) {
+  agent_.Add({.name = "regions/ml.kv"});
+  Pool client = Connect();
+  const auto region = client.Open("ml.kv");
+  EXPECT_TRUE(region.ok()) << region.error().text();
+}
+
 TEST_F(ClientTest, RefusesBadArgumentsWithoutAsking) {
   Pool client = Connect();
   for (const char* name : {"", "KV", "hosts/a", "a/b", "regions/", "regions/regions/a", "\xff"}) {

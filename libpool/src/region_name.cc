@@ -17,7 +17,10 @@ constexpr size_t kUuidText = 36;
 
 bool IsDash(size_t i) { return i == 8 || i == 13 || i == 18 || i == 23; }
 
-bool IsIdCharacter(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; }
+// The dot is that of TENANT.NAME.
+bool IsIdCharacter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
+}
 
 // What a terminal can show of what a caller gave.
 std::string Quoted(std::string_view text) {
@@ -55,7 +58,8 @@ StatusOr<std::string> RegionIdOf(std::string_view name) {
   }
   return Refuse(Code::kInvalidArgument, "BAD_NAME",
                 Concat("'", Quoted(name), "' is no Region's name"),
-                "use 1 to 63 of a-z, 0-9 and '-', beginning with a letter and not ending in '-'");
+                "name a Region NAME or TENANT.NAME: 1 to 63 of a-z, 0-9 and '-', each part "
+                "beginning with a letter and not ending in '-'");
 }
 
 StatusOr<std::string> RegionNameOf(std::string_view name) {

@@ -10,7 +10,8 @@
 
 namespace cxlpool::libpool {
 
-// "kv" and "regions/kv" both give "kv". A tag stands for itself. INVALID_ARGUMENT/BAD_NAME.
+// "kv" and "regions/kv" both give "kv", and "ml.kv" itself. A tag stands for itself.
+// INVALID_ARGUMENT/BAD_NAME.
 StatusOr<std::string> RegionIdOf(std::string_view name);
 
 // The same, as "regions/kv".
