@@ -49,6 +49,28 @@ def install_packages(root, packages, tree, script=''):
     return tree
 
 
+def own_cgroups(name):
+    """Control groups for one machine, in the hierarchies that systemd uses. Without them all machines have the same, where each
+    kills and removes what is another's."""
+    made = []
+    for line in Path('/proc/self/cgroup').read_text().splitlines():
+        _, controllers, path = line.split(':', 2)
+        mounts = {'name=systemd': ['/sys/fs/cgroup/systemd'], '': ['/sys/fs/cgroup/unified', '/sys/fs/cgroup']}.get(controllers, [])
+        made += [Path(mount + path, name) for mount in mounts if Path(mount, 'cgroup.procs').exists()]
+    for directory in made:
+        directory.mkdir()
+    return made
+
+
+def is_removed(cgroup):
+    for folder, _, _ in os.walk(cgroup, topdown=False):
+        try:
+            os.rmdir(folder)
+        except OSError:  # Its last process is just ending.
+            return False
+    return True
+
+
 class Machine:
     """One container. `shares`: its path -> a directory of this machine."""
 
@@ -56,20 +78,26 @@ class Machine:
         self.name, self.root, self.log = name, root, Path(log)
         self.network_of, self.shares = network_of, dict(shares or {})
         self.process, self.leader = None, None
+        self.cgroups = []
 
     def start(self):
         network = ['--private-network']
         if self.network_of:
             network = [f'--network-namespace-path=/proc/{self.network_of.leader}/ns/net']
         shares = [f'--bind={here}:{there}' for there, here in self.shares.items()]
+        self.cgroups = own_cgroups(f'cxlpool-{self.name}-{os.getpid()}')
         with open(self.log, 'ab') as log:
             self.process = subprocess.Popen(
                 ['systemd-nspawn', '--quiet', f'--directory={self.root}', '--volatile=overlay', '--boot', '--register=no',
                  '--keep-unit', f'--machine={self.name}', '--console=pipe', *network, *shares],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.enter_cgroups)
         self.leader = wait_until(self.find_leader, 20, f'{self.name} begins to boot')
         wait_until(self.is_up, 60, f'{self.name} is up')
         return self
+
+    def enter_cgroups(self):
+        for cgroup in self.cgroups:
+            (cgroup / 'cgroup.procs').write_text(str(os.getpid()))
 
     def find_leader(self):
         if self.process.poll() is not None:
@@ -114,11 +142,15 @@ class Machine:
 
     def stop(self):
         """Powers it off; it is gone afterwards in any case."""
-        if self.process is None or self.process.poll() is not None:
+        if self.process is None:
             return
-        self.run('systemctl poweroff --force --force', check=False, timeout=20)
+        if self.process.poll() is None:
+            self.run('systemctl poweroff --force --force', check=False, timeout=20)
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        for cgroup in self.cgroups:
+            wait_until(lambda cgroup=cgroup: is_removed(cgroup), 10, f'{cgroup} is removed')
+        self.process = None
