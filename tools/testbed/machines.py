@@ -16,9 +16,9 @@ from .testing import BUILD, REPOSITORY
 PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
 
-def require_machines():
+def require_machines(*kind):
     """The root that machines run. Skips, with the reason, where there can be none; in CI that is a failure."""
-    done = subprocess.run([REPOSITORY / 'test/systemd/fetch', '--check'], capture_output=True, text=True)
+    done = subprocess.run([REPOSITORY / 'test/systemd/fetch', '--check', *kind], capture_output=True, text=True)
     if done.returncode == 0:
         return Path(done.stdout.strip())
     reason = f'no machines with systemd here: {done.stderr.strip()}'
