@@ -243,8 +243,8 @@ class ParseTest(unittest.TestCase):
                 if word.startswith('-'):
                     self.assertIn(word.split('=')[0], out, where)
             return
-        if words[1:2] and words[1] in ('pki', 'fsck', 'backup', 'run'):
-            words = words[:2] + ['--help'] if words[1] != 'pki' else words[:3] + ['--help']
+        if words[1:2] and words[1] in ('pki', 'fsck', 'backup', 'run', 'slurm'):
+            words = words[:3 if words[1] in ('pki', 'slurm') else 2] + ['--help']
         done = subprocess.run([BIN / program, *words[1:], '--manager', 'unix:/nonexistent/fm.sock', '--fail-fast'],
                               capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL,
                               env={'PATH': '/usr/bin:/bin', 'HOME': '/nonexistent'})

@@ -14,7 +14,7 @@ from testbed.process import wait_until
 from testbed.testing import main
 
 PACKAGES = ('cxlpool-agent', 'cxlpool-cli', 'cxlpool-doc', 'cxlpool-fm', 'libcxlpool-dev', 'libcxlpool-heap1', 'libcxlpool1',
-            'python3-cxlpool')
+            'cxlpool-slurm', 'python3-cxlpool')
 BYTES = 64 << 20
 # Reads all of its mapping again and again, until it is told to end; says then how often the bytes were right.
 READER = """

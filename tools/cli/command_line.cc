@@ -232,6 +232,7 @@ void AddAll(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
   AddFsckCommand(app, chosen);
   AddQuickstartCommand(app, chosen);
   AddRunCommand(app, chosen);
+  AddSlurmCommands(app, chosen);
   AddHelpAndVersion(app, chosen);
   AddCompletion(app, chosen);
   app.footer(ExitCodeHelp());

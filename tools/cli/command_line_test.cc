@@ -242,6 +242,23 @@ TEST(CommandLineTest, OneIsReleasedByItselfAndManyAtOnce) {
   EXPECT_EQ(ReasonFor({"region", "release", "a", "B"}), "BAD_NAME");
 }
 
+TEST(CommandLineTest, TheHooksOfSlurm) {
+  const auto hook = [](std::initializer_list<const char*> words) {
+    return std::get<SlurmCommand>(Parsed(words).command);
+  };
+  const SlurmCommand setup = hook({"slurm", "setup", "5", "1000", "67108864", "/script"});
+  EXPECT_EQ(setup.verb, SlurmCommand::Verb::kSetup);
+  EXPECT_EQ(setup.job, 5u);
+  EXPECT_EQ(setup.user, 1000u);
+  EXPECT_EQ(setup.size_bytes, 64u << 20);
+  EXPECT_EQ(setup.script, "/script");
+  EXPECT_EQ(hook({"slurm", "paths", "5", "/script", "/path"}).path_file, "/path");
+  EXPECT_EQ(hook({"slurm", "sweep"}).verb, SlurmCommand::Verb::kSweep);
+  EXPECT_EQ(ReasonFor({"slurm"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"slurm", "teardown"}), "USAGE");
+  EXPECT_NE(ReasonFor({"slurm", "teardown", "five"}), "");
+}
+
 TEST(CommandLineTest, ListsAreFilteredAndOrdered) {
   const auto request = Pool<ListRegions>({"region", "list", "--filter", "tenant = ml", "--order-by",
                                           "size_bytes desc"})

@@ -210,6 +210,29 @@ struct RunCommand {
   std::vector<std::string> program = {};  // With its arguments.
 };
 
+// What Slurm's hooks call, and its timer (tools/cli/slurm). They answer on standard output, errors
+// included, for Slurm shows that to people.
+struct SlurmCommand {
+  enum class Verb {
+    kValidate,
+    kPools,
+    kSetup,
+    kRealSize,
+    kPaths,
+    kPreRun,
+    kTeardown,
+    kStatus,
+    kSweep,
+    kCheck,
+  };
+  Verb verb = Verb::kStatus;
+  uint32_t job = 0;
+  uint32_t user = 0;           // kSetup: the job's, who may open its Regions.
+  uint64_t size_bytes = 0;     // kSetup: what Slurm counts for it.
+  std::string script = {};     // File of the job's script.
+  std::string path_file = {};  // kPaths: where its variables are written.
+};
+
 using PoolCommand =
     std::variant<AllocateRegion, AllocateBatch, ListRegions, ShowRegion, ListHolders, AttachRegion,
                  DetachRegion, ReleaseRegion, ReleaseBatch, ResizeRegion, RenameRegion, RenewRegion,
@@ -244,7 +267,8 @@ struct Invocation {
   absl::Duration timeout = absl::Seconds(10);  // Of one call, its retries included.
   bool fail_fast = false;                      // One try of each call.
   bool verbose = false;                        // Say the request_id of each change.
-  std::variant<PoolCommand, PkiCommand, ContextCommand, FsckCommand, QuickstartCommand, RunCommand>
+  std::variant<PoolCommand, PkiCommand, ContextCommand, FsckCommand, QuickstartCommand, RunCommand,
+               SlurmCommand>
       command;
 };
 

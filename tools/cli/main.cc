@@ -7,11 +7,13 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/connection.h"
@@ -25,6 +27,7 @@
 #include "tools/cli/render/printable.h"
 #include "tools/cli/run_command.h"
 #include "tools/cli/settings.h"
+#include "tools/cli/slurm/hooks.h"
 #include "tools/cli/watch_list.h"
 
 namespace cxlpool::cli {
@@ -58,6 +61,64 @@ void EndOnInterrupt() {
   signal(SIGINT, [](int) { _exit(0); });
 }
 
+// The connection to the manager, made when it is first asked for. It lives as long as this.
+class LazyConnection {
+ public:
+  LazyConnection(const Invocation& invocation, absl::Duration timeout, bool fail_fast)
+      : invocation_(invocation),
+        listener_(invocation.verbose),
+        timeout_(timeout),
+        fail_fast_(fail_fast) {}
+
+  absl::StatusOr<Connection*> Get() {
+    if (connection_.has_value()) return &*connection_;
+    const auto settings = ResolveSettings(invocation_.connection, ReadEnvironment());
+    if (!settings.ok()) return settings.status();
+    std::vector<std::string> warnings;
+    auto stub = MakeGrpcStub(*settings, &warnings);
+    if (!stub.ok()) return stub.status();
+    stub_ = *std::move(stub);
+    for (const std::string& warning : warnings) {
+      std::cerr << "cxlpool: warning: " << Printable(warning) << std::endl;
+    }
+    return &connection_.emplace(*stub_, pacer_, listener_, timeout_, fail_fast_);
+  }
+
+ private:
+  const Invocation& invocation_;
+  Sayer listener_;
+  const absl::Duration timeout_;
+  const bool fail_fast_;
+  SystemPacer pacer_;
+  std::unique_ptr<ManagerStub> stub_;
+  std::optional<Connection> connection_;
+};
+
+// All is answered on standard output, from where burst_buffer.lua hands it on, also a refusal.
+int Run(const SlurmCommand& command, const Invocation& invocation, Printer& printer) {
+  const auto file = FindSettingsFile(invocation.connection, ReadEnvironment());
+  const bool quick = IsQuick(command);
+  std::ostringstream answer;
+  Claim claim = [] { return true; };
+  absl::Status status = file.status();
+  if (file.ok()) {
+    if (quick) claim = AnswerInASecond(command, file->slurm);
+    LazyConnection connection(invocation, quick ? kQuickCall : invocation.timeout,
+                              quick || invocation.fail_fast);
+    SystemSlurm cluster;
+    Printer to_answer{.out = answer,
+                      .err = printer.err,
+                      .format = printer.format,
+                      .headers = printer.headers,
+                      .columns = printer.columns};
+    status = Execute(
+        command, file->slurm, [&] { return connection.Get(); }, cluster, to_answer);
+  }
+  while (!claim()) absl::SleepFor(absl::Seconds(1));  // This process is being ended.
+  std::cout << answer.str() << (status.ok() ? "" : OneLine(status) + "\n") << std::flush;
+  return static_cast<int>(ExitCodeOf(status));
+}
+
 absl::Status Run(const Invocation& invocation, Printer& printer) {
   if (const auto* pki = std::get_if<PkiCommand>(&invocation.command)) return Execute(*pki, printer);
   if (const auto* context = std::get_if<ContextCommand>(&invocation.command)) {
@@ -66,17 +127,10 @@ absl::Status Run(const Invocation& invocation, Printer& printer) {
   const auto* quickstart = std::get_if<QuickstartCommand>(&invocation.command);
   if (quickstart != nullptr) return Execute(*quickstart);
   if (const auto* run = std::get_if<RunCommand>(&invocation.command)) return Execute(*run);
-  const auto settings = ResolveSettings(invocation.connection, ReadEnvironment());
-  if (!settings.ok()) return settings.status();
-  std::vector<std::string> warnings;
-  const auto stub = MakeGrpcStub(*settings, &warnings);
-  if (!stub.ok()) return stub.status();
-  for (const std::string& warning : warnings) {
-    std::cerr << "cxlpool: warning: " << Printable(warning) << std::endl;
-  }
-  SystemPacer pacer;
-  Sayer listener(invocation.verbose);
-  Connection connection(**stub, pacer, listener, invocation.timeout, invocation.fail_fast);
+  LazyConnection lazy(invocation, invocation.timeout, invocation.fail_fast);
+  const auto got = lazy.Get();
+  if (!got.ok()) return got.status();
+  Connection& connection = **got;
   const auto& command = std::get<PoolCommand>(invocation.command);
   if (invocation.watch || std::holds_alternative<WatchRegions>(command)) EndOnInterrupt();
   if (invocation.watch) return ExecuteAndWatch(command, connection, printer);
@@ -136,6 +190,8 @@ int Main(int argc, char** argv) {
                       .columns = Columns()};
       const auto* fsck = std::get_if<FsckCommand>(&invocation.command);
       if (fsck != nullptr) return Execute(*fsck, printer);
+      const auto* slurm = std::get_if<SlurmCommand>(&invocation.command);
+      if (slurm != nullptr) return Run(*slurm, invocation, printer);
       status = Run(invocation, printer);
     }
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "proto/support/toml_reader.h"
 #include "tools/cli/nearest.h"
@@ -17,6 +18,7 @@ namespace cxlpool::cli {
 namespace {
 
 constexpr size_t kMaxName = 63;
+constexpr size_t kMaxSlurmNames = 40;
 
 // A name is given on command lines and written into the file: nothing that has to be quoted.
 bool IsContextName(const std::string& name) {
@@ -57,6 +59,40 @@ ConnectionSettings ReadTable(TomlReader& toml, const std::string& path) {
   return settings;
 }
 
+// Names are what the API takes; a pool's name is also written into JSON and read by Slurm up to a
+// blank.
+SlurmSettings ReadSlurmTable(TomlReader toml) {
+  SlurmSettings settings;
+  const auto id = [&](const char* key, std::string& value) {
+    value = toml.String(key, value);
+    if (toml.Has(key) && !CheckResourceId(value).ok()) {
+      toml.Fail(key, "is no name", "use small letters, digits and dashes, a letter first");
+    }
+  };
+  id("pool", settings.pool);
+  id("prefix", settings.prefix);
+  id("tenant", settings.tenant);
+  // "slurm-1" would make of its job 5 what is node 5 of another cluster's job 1.
+  if (absl::StrContains(settings.prefix, "-")) {
+    toml.Fail("prefix", "has a dash", "use small letters and digits");
+  }
+  // The longest name of a Region is TENANT.PREFIX-JOB-NODE.
+  if (settings.prefix.size() + settings.tenant.size() > kMaxSlurmNames) {
+    toml.Fail("prefix", "is too long: with `tenant` it may have 40 characters", "shorten one");
+  }
+  settings.tenant_is_account = toml.Bool("tenant_is_account", false);
+  if (settings.tenant_is_account && !settings.tenant.empty()) {
+    toml.Fail("tenant_is_account", "excludes tenant", "keep one or the other");
+  }
+  settings.granule_bytes = toml.Size("granule", settings.granule_bytes);
+  if (settings.granule_bytes == 0) toml.Fail("granule", "is 0", "give the devices' granule");
+  settings.lease =
+      toml.DurationIn("lease", settings.lease, absl::Seconds(10), absl::Hours(24 * 30));
+  settings.wait = toml.DurationIn("wait", settings.wait, absl::Seconds(1), absl::Hours(24));
+  settings.state = toml.AbsolutePath("state", settings.state);
+  return settings;
+}
+
 }  // namespace
 
 std::vector<std::string> SettingsFile::Names() const {
@@ -72,6 +108,7 @@ absl::StatusOr<SettingsFile> ParseSettings(const std::string& text, const std::s
   file.path = path;
   file.top = ReadTable(*toml, path);
   file.current = toml->String("current", "");
+  file.slurm = ReadSlurmTable(toml->Table("slurm"));
   TomlReader contexts = toml->Table("contexts");
   for (const std::string& name : contexts.Keys()) {
     if (!IsContextName(name)) {
@@ -142,7 +179,7 @@ absl::StatusOr<std::string> WithCurrent(const std::string& text, const std::stri
   const std::string changed = absl::StrJoin(lines, "\n");
   const auto after = ParseSettings(changed, path);
   if (!after.ok() || after->current != name || after->top != before->top ||
-      after->contexts != before->contexts) {
+      after->contexts != before->contexts || after->slurm != before->slurm) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "CANNOT_EDIT",
                   absl::StrCat(path, " is not changed: its `current` cannot be found for certain"),
                   absl::StrCat("write `", line, "` as its first line by hand"));

@@ -8,16 +8,19 @@
 //   manager = "unix:/run/cxlpool/manager.sock"
 //
 // The same settings at the top of the file count where no context is chosen. A context takes over
-// none of them: a key for one pool is not shown to another pool's manager.
+// none of them: a key for one pool is not shown to another pool's manager. [slurm] is for a Slurm
+// cluster, whichever context counts.
 #ifndef CXLPOOL_TOOLS_CLI_SETTINGS_FILE_H_
 #define CXLPOOL_TOOLS_CLI_SETTINGS_FILE_H_
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace cxlpool::cli {
 
@@ -33,11 +36,26 @@ struct ConnectionSettings {
   bool operator==(const ConnectionSettings&) const = default;
 };
 
+// [slurm]: how `cxlpool slurm` serves a Slurm cluster.
+struct SlurmSettings {
+  std::string pool = "cxl";        // What jobs call it: pool=cxl.
+  std::string prefix = "slurm";    // Of the Regions' names: another one for each cluster.
+  std::string tenant = "";         // Whose the Regions are; empty: tenants/default.
+  bool tenant_is_account = false;  // Each job's are of the tenant with the name of its account.
+  uint64_t granule_bytes = uint64_t{256} << 20;
+  absl::Duration lease = absl::Hours(24);
+  absl::Duration wait = absl::Minutes(4);  // Of one step; less than OtherTimeout.
+  std::string state = "/var/lib/cxlpool-slurm";
+
+  bool operator==(const SlurmSettings&) const = default;
+};
+
 struct SettingsFile {
   std::string path;     // Empty: there is no file.
   std::string current;  // Empty: the settings at the top count.
   ConnectionSettings top;
   std::map<std::string, ConnectionSettings> contexts;
+  SlurmSettings slurm;
 
   std::vector<std::string> Names() const;
 };

@@ -211,6 +211,30 @@ TEST(ConfigFileTest, RefusesBadContexts) {
   }
 }
 
+TEST(ConfigFileTest, TheTableOfASlurmCluster) {
+  const auto file = ParseSettings(
+      "manager = \"fm:7600\"\n[slurm]\npool = \"far\"\nprefix = \"east\"\ntenant = \"ml\"\n"
+      "granule = \"16MiB\"\nlease = \"1h\"\nwait = \"30s\"\nstate = \"/s\"\n",
+      "/etc/cli.toml");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->slurm, (SlurmSettings{.pool = "far",
+                                        .prefix = "east",
+                                        .tenant = "ml",
+                                        .granule_bytes = 16 << 20,
+                                        .lease = absl::Hours(1),
+                                        .wait = absl::Seconds(30),
+                                        .state = "/s"}));
+  EXPECT_EQ(ParseSettings("", "/etc/cli.toml")->slurm, SlurmSettings());
+  for (const char* line :
+       {"pool = \"a b\"", "pool = \"a\\\"b\"", "prefix = \"slurm-1\"", "prefix = \"\"",
+        "granule = 0", "lease = \"5s\"", "wait = \"0s\"", "state = \"here\"", "pools = \"cxl\"",
+        "tenant = \"ml\"\ntenant_is_account = true",
+        "prefix = \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\""}) {
+    const auto refused = ParseSettings(absl::StrCat("[slurm]\n", line, "\n"), "/etc/cli.toml");
+    EXPECT_EQ(ReasonOf(refused.status()), "BAD_CONFIG") << line;
+  }
+}
+
 TEST(ConfigFileTest, ANewCurrentContextChangesNothingElse) {
   EXPECT_EQ(*WithCurrent(kContexts, "x", "lab"), absl::StrCat("current = \"lab\"\n", kContexts));
   const std::string with = absl::StrCat("# Ours.\n current=\"lab\" # why\n", kContexts);

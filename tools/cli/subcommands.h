@@ -139,6 +139,7 @@ void AddPkiCommands(CLI::App& app, Chosen& chosen);
 void AddFsckCommand(CLI::App& app, Chosen& chosen);
 void AddQuickstartCommand(CLI::App& app, Chosen& chosen);
 void AddRunCommand(CLI::App& app, Chosen& chosen);
+void AddSlurmCommands(CLI::App& app, Chosen& chosen);
 
 }  // namespace cxlpool::cli
 

@@ -1,0 +1,117 @@
+#include "tools/cli/slurm/memory.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+#include "tools/cli/run.h"
+
+namespace cxlpool::cli {
+namespace {
+
+constexpr uint32_t kMaxExtents = 16;  // Bytes that are free in pieces are free for jobs, too.
+
+std::string HostOf(const std::string& node) {
+  return ResourceName("hosts", absl::AsciiStrToLower(node));
+}
+
+WaitGoal GoalOf(WaitGoal::Kind kind, const std::string& host = "") {
+  return {.kind = kind, .host = host, .attachment_generation = 0, .size_bytes = 0};
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Region> JobMemory::Await(const WaitGoal& goal, const v1::Region& region,
+                                            uint64_t revision) {
+  const absl::Duration left = std::max(Left(), absl::Seconds(1));
+  return WaitForRegion(connection_, goal, region, revision, left, [](const v1::Region&) {});
+}
+
+absl::StatusOr<v1::ListRegionsResponse> JobMemory::List() {
+  v1::ListRegionsRequest request;
+  request.set_filter(absl::StrCat("name : ", settings_.prefix, "-"));
+  return AllRegions(connection_, request);
+}
+
+absl::StatusOr<v1::Region> JobMemory::Allocate(const JobRegion& which, const MemoryRequest& request,
+                                               const SlurmJob& job, uint64_t bytes) {
+  v1::AllocateRegionRequest call;
+  call.set_region_id(JobRegionId(settings_, which));
+  const std::string& tenant = settings_.tenant_is_account ? job.account : settings_.tenant;
+  if (!tenant.empty()) call.set_tenant(ResourceName("tenants", tenant));
+  call.set_size_bytes(bytes);
+  const bool one_host = which.node.has_value() || job.nodes == 1;
+  call.set_sharing(request.sharing != v1::SHARING_UNSPECIFIED ? request.sharing
+                   : one_host                                 ? v1::EXCLUSIVE
+                                                              : v1::SINGLE_WRITER);
+  call.set_max_extents(kMaxExtents);
+  call.mutable_ttl()->set_seconds(absl::ToInt64Seconds(settings_.lease));
+  call.mutable_open_to()->add_uids(job.user);
+  // Where decoders are a stack, those that stay longest go lowest.
+  if (job.limit > absl::ZeroDuration() && job.limit < absl::InfiniteDuration()) {
+    call.mutable_expected_lifetime()->set_seconds(absl::ToInt64Seconds(job.limit));
+  }
+  call.set_request_id(FormatUuid(RandomUuid()));
+  const auto response = connection_.Send(call);
+  if (!response.ok()) return response.status();
+  return Await(GoalOf(WaitGoal::Kind::kAllocated), response->region(), response->revision());
+}
+
+absl::StatusOr<v1::Region> JobMemory::FindOwn(const JobRegion& which) {
+  v1::GetRegionRequest get;
+  get.set_name(ResourceName("regions", JobRegionId(settings_, which)));
+  auto there = connection_.Send(get);
+  if (!there.ok() || FindJobRegion(settings_, *there) == which) return there;
+  return Refuse(absl::StatusCode::kAlreadyExists, "REGION_EXISTS",
+                absl::StrCat("there is a Region ", get.name(), ", which no setup made"),
+                "release or rename it, or give Slurm another `prefix` in cli.toml");
+}
+
+absl::Status JobMemory::Attach(const std::string& region_id, const std::string& node,
+                               v1::AttachmentMode mode, bool first) {
+  v1::GetRegionRequest get;
+  get.set_name(ResourceName("regions", region_id));
+  const auto region = connection_.Send(get);
+  if (!region.ok()) return region.status();
+  v1::AttachRegionRequest call;
+  call.set_request_id(FormatUuid(RandomUuid()));
+  call.set_name(get.name());
+  call.set_host(HostOf(node));
+  call.set_mode(mode);
+  const bool reads = region->sharing() == v1::SINGLE_WRITER && !first;
+  call.set_access(reads ? v1::READ_ONLY : v1::READ_WRITE);
+  return connection_.Send(call).status();
+}
+
+absl::Status JobMemory::AwaitOnline(const std::string& region_id, const std::string& node) {
+  v1::GetRegionRequest get;
+  get.set_name(ResourceName("regions", region_id));
+  const auto region = connection_.Send(get);
+  if (!region.ok()) return region.status();
+  return Await(GoalOf(WaitGoal::Kind::kOnline, HostOf(node)), *region, region->revision()).status();
+}
+
+absl::Status JobMemory::Release(const v1::Region& region) {
+  v1::ReleaseRegionRequest call;
+  call.set_request_id(FormatUuid(RandomUuid()));
+  call.set_name(ResourceName("regions", region.tag()));
+  call.set_detach_all(true);
+  const auto response = connection_.Send(call);
+  if (ReasonOf(response.status()) == "UNKNOWN_REGION") return absl::OkStatus();
+  if (!response.ok()) return response.status();
+  return Await(GoalOf(WaitGoal::Kind::kGone), response->region(), response->revision()).status();
+}
+
+absl::Status JobMemory::ReleaseAll(uint32_t job) {
+  const auto regions = List();
+  if (!regions.ok()) return regions.status();
+  absl::Status first;
+  for (const v1::Region& region : RegionsOfJob(settings_, *regions, job)) {
+    first.Update(Release(region));
+  }
+  return first;
+}
+
+}  // namespace cxlpool::cli
