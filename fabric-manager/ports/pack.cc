@@ -94,21 +94,21 @@ uint32_t LoadHalf(const char* from) { return Load<uint32_t>(from); }
 
 // Where the framing of `old` is broken, `sums` is of no use afterwards, and nothing is in `out`.
 bool EditPack(uint64_t first, absl::string_view old, const Edit* begin, const Edit* end,
-              bool at_end, PackSums& sums, std::vector<Pack>& out) {
+              bool at_end, PackSums& sums, std::vector<Pack>& out, size_t pack_bytes) {
   Merge merge(begin, end, sums);
   if (!ReadPack(old, [&](const Entry& entry) { merge.Old(entry); })) return false;
   merge.Finish();
   // Halves leave room on both sides; where all comes at the end, nothing will need the room.
   const size_t enough =
-      at_end || merge.bytes() <= kPackBytes ? kPackBytes : (merge.bytes() + 1) / 2;
+      at_end || merge.bytes() <= pack_bytes ? pack_bytes : (merge.bytes() + 1) / 2;
   for (const Entry& entry : merge.entries()) {
     if (out.empty()) {
       out.push_back({first, {}});
-      out.back().body.reserve(std::min(merge.bytes(), kPackBytes));
+      out.back().body.reserve(std::min(merge.bytes(), pack_bytes));
     } else if (out.back().body.size() >= enough ||
-               out.back().body.size() + SizeOf(entry) > kPackBytes) {
+               out.back().body.size() + SizeOf(entry) > pack_bytes) {
       out.push_back({entry.key, {}});
-      out.back().body.reserve(kPackBytes);
+      out.back().body.reserve(pack_bytes);
     }
     Append(entry, out.back().body);
   }

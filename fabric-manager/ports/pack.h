@@ -66,9 +66,10 @@ struct Pack {
 // `old` with `edits` (ascending, one a key) applied, as the packs that take its place: the first
 // one keeps the row id `first`, which is at most the first key. `at_end`: no row comes after, so
 // packs are filled, for keys ascend; otherwise a pack that has grown too large is halved. Empty: no
-// record is left. Adds what changed to `sums`. False: the framing of `old` is broken.
+// record is left. Adds what changed to `sums`. False: the framing of `old` is broken. `pack_bytes`:
+// how large a pack of more than one record may be.
 bool EditPack(uint64_t first, absl::string_view old, const Edit* begin, const Edit* end,
-              bool at_end, PackSums& sums, std::vector<Pack>& out);
+              bool at_end, PackSums& sums, std::vector<Pack>& out, size_t pack_bytes = kPackBytes);
 
 // Implementation.
 

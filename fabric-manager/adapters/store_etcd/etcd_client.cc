@@ -1,0 +1,119 @@
+#include "fabric-manager/adapters/store_etcd/etcd_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "etcd/v3/kv.grpc.pb.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using etcdserverpb::KV;
+
+// A part of a batch, or a page of packs, with what is around it.
+constexpr int kMaxMessageBytes = 64 << 20;
+constexpr int kKeepaliveMs = 2000;
+
+absl::StatusOr<std::string> ReadWhole(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (in) text << in.rdbuf();
+  if (in) return text.str();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "TLS_FILE",
+                absl::StrCat("cannot read ", path), "give the manager's user the right to");
+}
+
+absl::Status StatusOf(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      absl::StrCat("etcd: ", status.error_message()));
+}
+
+}  // namespace
+
+class EtcdClient::Members {
+ public:
+  Members(const EtcdOptions& options, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
+      : timeout_(options.call_timeout) {
+    for (const std::string& endpoint : options.endpoints) {
+      grpc::ChannelArguments arguments;
+      arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+      arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes);
+      arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+      arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
+      arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kKeepaliveMs);
+      stubs_.push_back(KV::NewStub(grpc::CreateCustomChannel(endpoint, credentials, arguments)));
+    }
+  }
+
+  // Of the member that answered last. It waits for a connection within the time of the try.
+  template <typename Request, typename Response>
+  absl::Status Call(grpc::Status (KV::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                     Response*),
+                    const Request& request, Response* response) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));
+    const grpc::Status status = (stubs_[current_].get()->*method)(&context, request, response);
+    if (status.ok()) return absl::OkStatus();
+    current_ = (current_ + 1) % stubs_.size();
+    return StatusOf(status);
+  }
+
+ private:
+  const absl::Duration timeout_;
+  std::vector<std::unique_ptr<KV::Stub>> stubs_;
+  size_t current_ = 0;
+};
+
+absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(EtcdOptions options) {
+  if (options.endpoints.empty()) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_CONFIG", "no member of etcd is named",
+                  "write store.endpoints");
+  }
+  auto credentials = grpc::InsecureChannelCredentials();
+  if (!options.ca.empty()) {
+    grpc::SslCredentialsOptions tls;
+    for (const auto& [path, text] : {std::pair(&options.ca, &tls.pem_root_certs),
+                                     std::pair(&options.cert, &tls.pem_cert_chain),
+                                     std::pair(&options.key, &tls.pem_private_key)}) {
+      absl::StatusOr<std::string> read = ReadWhole(*path);
+      if (!read.ok()) return read.status();
+      *text = *std::move(read);
+    }
+    credentials = grpc::SslCredentials(tls);
+  }
+  return std::unique_ptr<EtcdClient>(
+      new EtcdClient(std::make_unique<Members>(options, credentials)));
+}
+
+EtcdClient::EtcdClient(std::unique_ptr<Members> members) : members_(std::move(members)) {}
+EtcdClient::~EtcdClient() = default;
+
+absl::StatusOr<etcdserverpb::RangeResponse> EtcdClient::Range(
+    const etcdserverpb::RangeRequest& request) {
+  etcdserverpb::RangeResponse response;
+  absl::Status status = members_->Call(&KV::Stub::Range, request, &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<etcdserverpb::TxnResponse> EtcdClient::Txn(const etcdserverpb::TxnRequest& request) {
+  etcdserverpb::TxnResponse response;
+  absl::Status status = members_->Call(&KV::Stub::Txn, request, &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::Status EtcdClient::Compact(int64_t revision) {
+  etcdserverpb::CompactionRequest request;
+  request.set_revision(revision);
+  etcdserverpb::CompactionResponse response;
+  return members_->Call(&KV::Stub::Compact, request, &response);
+}
+
+}  // namespace cxlpool::fm

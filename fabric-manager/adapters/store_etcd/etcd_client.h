@@ -1,0 +1,47 @@
+// Calls of etcd's key-value API, one at a time, to whichever member answers.
+//
+// A call that failed may have been carried out: only the answer of a transaction says what is so.
+// After a failure the next call goes to the next member. gRPC's own retries are off.
+#ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_CLIENT_H_
+#define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_CLIENT_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "etcd/v3/kv.pb.h"
+
+namespace cxlpool::fm {
+
+struct EtcdOptions {
+  std::vector<std::string> endpoints;  // HOST:PORT of each member.
+  std::string ca, cert, key;           // PEM files; all empty: no TLS.
+  // Of one try. A member that is stopped does not answer at all.
+  absl::Duration call_timeout = absl::Seconds(1);
+};
+
+// One thread.
+class EtcdClient {
+ public:
+  // INVALID_ARGUMENT/BAD_CONFIG: no endpoint. FAILED_PRECONDITION/TLS_FILE: a file cannot be read.
+  static absl::StatusOr<std::unique_ptr<EtcdClient>> Make(EtcdOptions options);
+  ~EtcdClient();
+
+  // A status that is not OK is etcd's own or gRPC's, with its code.
+  absl::StatusOr<etcdserverpb::RangeResponse> Range(const etcdserverpb::RangeRequest& request);
+  absl::StatusOr<etcdserverpb::TxnResponse> Txn(const etcdserverpb::TxnRequest& request);
+  absl::Status Compact(int64_t revision);
+
+ private:
+  class Members;
+  explicit EtcdClient(std::unique_ptr<Members> members);
+
+  const std::unique_ptr<Members> members_;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_CLIENT_H_

@@ -1,0 +1,131 @@
+#include "fabric-manager/adapters/store_etcd/etcd_layout.h"
+
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "fabric-manager/ports/pack.h"
+#include "proto/support/sha256.h"
+
+namespace cxlpool::fm {
+namespace {
+
+std::string Digits(uint64_t number) { return absl::StrCat(absl::Hex(number, absl::kZeroPad16)); }
+
+std::optional<uint64_t> NumberIn(absl::string_view digits) {
+  uint64_t number = 0;
+  if (digits.size() != 16 || !absl::SimpleHexAtoi(digits, &number)) return std::nullopt;
+  return number;
+}
+
+// Takes `count` bytes off the front of `bytes`; false: there are not so many.
+bool Take(absl::string_view& bytes, size_t count, absl::string_view& taken) {
+  if (bytes.size() < count) return false;
+  taken = bytes.substr(0, count);
+  bytes.remove_prefix(count);
+  return true;
+}
+
+bool TakeWord(absl::string_view& bytes, uint64_t& word) {
+  absl::string_view taken;
+  if (!Take(bytes, sizeof(word), taken)) return false;
+  word = LoadWord(taken.data());
+  return true;
+}
+
+}  // namespace
+
+std::string ToText(const EtcdHead& head) {
+  return absl::StrCat(head.epoch, " ", head.revision, " ", head.digest, " ", head.owner);
+}
+
+std::optional<EtcdHead> ParseHead(absl::string_view text) {
+  const std::vector<std::string> words = absl::StrSplit(text, ' ');
+  EtcdHead head;
+  if (words.size() != 4 || !absl::SimpleAtoi(words[0], &head.epoch) ||
+      !absl::SimpleAtoi(words[1], &head.revision)) {
+    return std::nullopt;
+  }
+  head.digest = words[2];
+  head.owner = words[3];
+  return head;
+}
+
+std::string ToText(const EtcdFolded& folded) {
+  return absl::StrCat(folded.revision, " ", folded.digest);
+}
+
+std::optional<EtcdFolded> ParseFolded(absl::string_view text) {
+  const std::vector<std::string> words = absl::StrSplit(text, ' ');
+  EtcdFolded folded;
+  if (words.size() != 2 || !absl::SimpleAtoi(words[0], &folded.revision)) return std::nullopt;
+  folded.digest = words[1];
+  return folded;
+}
+
+std::string NextDigest(absl::string_view digest, absl::string_view change) {
+  return absl::BytesToHexString(Sha256({digest, change}));
+}
+
+std::string EtcdKeys::Log(uint64_t revision, uint64_t part) const {
+  return absl::StrCat(prefix_, "log/", Digits(revision), "/", Digits(part));
+}
+
+std::string EtcdKeys::Pack(uint64_t first) const {
+  return absl::StrCat(prefix_, "p/", Digits(first));
+}
+
+std::optional<uint64_t> EtcdKeys::RevisionOfLog(absl::string_view key) const {
+  if (!absl::ConsumePrefix(&key, prefix_) || !absl::ConsumePrefix(&key, "log/")) {
+    return std::nullopt;
+  }
+  return NumberIn(key.substr(0, 16));
+}
+
+std::optional<uint64_t> EtcdKeys::FirstOfPack(absl::string_view key) const {
+  if (!absl::ConsumePrefix(&key, prefix_) || !absl::ConsumePrefix(&key, "p/")) return std::nullopt;
+  return NumberIn(key);
+}
+
+std::string EncodeChange(const StoreBatch& batch) {
+  std::string bytes;
+  AppendWord(bytes, batch.puts.size());
+  for (const Row& row : batch.puts) {
+    AppendWord(bytes, row.key);
+    AppendWord(bytes, row.value.size());
+    AppendWord(bytes, RecordCrc(row.key, row.value));
+    bytes += row.value;
+  }
+  AppendWord(bytes, batch.erases.size());
+  for (const uint64_t key : batch.erases) AppendWord(bytes, key);
+  return bytes;
+}
+
+bool DecodeChange(absl::string_view bytes, StoreBatch& batch) {
+  uint64_t puts = 0;
+  if (!TakeWord(bytes, puts)) return false;
+  for (uint64_t i = 0; i < puts; ++i) {
+    Row row;
+    uint64_t length = 0, crc = 0;
+    absl::string_view value;
+    if (!TakeWord(bytes, row.key) || !TakeWord(bytes, length) || !TakeWord(bytes, crc) ||
+        !Take(bytes, length, value) || RecordCrc(row.key, value) != crc) {
+      return false;
+    }
+    row.value = std::string(value);
+    batch.puts.push_back(std::move(row));
+  }
+  uint64_t erases = 0;
+  if (!TakeWord(bytes, erases)) return false;
+  for (uint64_t i = 0; i < erases; ++i) {
+    uint64_t key = 0;
+    if (!TakeWord(bytes, key)) return false;
+    batch.erases.push_back(key);
+  }
+  return bytes.empty();
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,56 @@
+// The Store on etcd: three members keep the records, and a manager on any machine can take them
+// over.
+//
+// A commit is one transaction, which compares the exact head that this store wrote last: so it
+// fails where anybody else has claimed or committed, and is carried out at most once however often
+// it is sent. Nothing is decided on a read, and no etcd lease is used: both have known defects in
+// the releases that are packaged. A transaction whose outcome is not known is sent again until it
+// is.
+//
+// A commit puts its change as one piece of a log, however scattered the records lie. Between
+// commits the oldest changes are folded into packs, and etcd is told to forget what it has of
+// former revisions. Layout: etcd_layout.h.
+#ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_STORE_H_
+#define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "fabric-manager/adapters/store_etcd/etcd_client.h"
+#include "fabric-manager/ports/store.h"
+
+namespace cxlpool::fm {
+
+struct EtcdStoreOptions {
+  EtcdOptions etcd;
+  std::string prefix = "/cxlpool/";  // Of every key. Another pool has another.
+
+  // Of packs and log together. More is STORE_FULL: well below etcd's own --quota-backend-bytes,
+  // where a transaction that is answered by an error may have been carried out.
+  uint64_t max_bytes = uint64_t{3} << 30;
+
+  // The log is folded when it is larger, so much of it between two commits.
+  uint64_t fold_bytes = uint64_t{8} << 20;
+  uint64_t fold_step_bytes = uint64_t{1} << 20;
+
+  // A commit whose outcome is not known after this answers UNKNOWN/STORE_STUCK.
+  absl::Duration commit_deadline = absl::Seconds(30);
+
+  // For tests: called between what Open reads and its claim.
+  std::function<void()> before_claim = {};
+};
+
+// Starts the thread; etcd is asked by Open, on that thread. Completions run there, too. The
+// destructor serves a commit that was asked for.
+//
+// Open claims the store: the store that had it is fenced at its next commit. Besides what store.h
+// lists, Open answers UNAVAILABLE/STORE_IO: etcd does not answer, or others go on committing.
+absl::StatusOr<std::unique_ptr<Store>> MakeEtcdStore(const EtcdStoreOptions& options);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_STORE_H_
