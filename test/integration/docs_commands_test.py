@@ -40,8 +40,8 @@ def blocks(name):
     """Fenced blocks of a text, .nf blocks of a page."""
     if name in PAGES:
         return re.findall(r'^\.nf\n(.*?)^\.fi$', plain(read(name)), flags=re.M | re.S)
-    # `sh`: run on machines of their own, by test/systemd.
-    return [text for kind, text in re.findall(r'^```([^\n]*)\n(.*?)^```$', read(name), flags=re.M | re.S) if kind != 'sh']
+    # `sh one`: run on a machine of its own, by test/systemd.
+    return [text for kind, text in re.findall(r'^```([^\n]*)\n(.*?)^```$', read(name), flags=re.M | re.S) if kind != 'sh one']
 
 
 def inline(name):

@@ -35,7 +35,7 @@ class FirstPageTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-4000:])
 
     def test_from_a_clone_to_bytes_in_a_region(self):
-        block = re.search(r'^## One machine, installed$.*?^```sh\n(.*?)^```$', (REPOSITORY / 'README.md').read_text(), re.M | re.S)[1]
+        block = re.search(r'^## One machine, installed$.*?^```sh one\n(.*?)^```$', (REPOSITORY / 'README.md').read_text(), re.M | re.S)[1]
         lines = block.splitlines()
         parts = [[line for line in lines if line.startswith('tools/')], [line for line in lines if not line.startswith('tools/')]]
         self.assertEqual([*parts[0], *parts[1]], lines)
