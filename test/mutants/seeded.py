@@ -7,7 +7,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LISTS = sorted(Path(__file__).parent.glob('*.toml'), key=lambda path: (path.name != 'mutants.toml', path.name))
-CODE = ('proto', 'fabric-manager', 'host-agent', 'libpool', 'tools/cli')
+CODE = ('proto', 'fabric-manager', 'host-agent', 'libpool', 'tools/cli', 'tools/dra')
 SWITCH = re.compile(r'CXLPOOL_MUTANT\("([^"]*)"\)')
 NAME = re.compile(r'[a-z0-9]+(-[a-z0-9]+)*')
 KEYS = {'name', 'wrong', 'rows', 'tests'}

@@ -439,7 +439,7 @@ FakeAgent::Answer FakeAgent::OpenFor(Peer& peer, const std::string& name, v1::Ac
   }
   const FakeRegion& region = found->second;
   if (region.access == v1::READ_ONLY && access != v1::READ_ONLY) {
-    answer.response = Refusal(absl::StatusCode::kPermissionDenied, "READ_ONLY_ATTACHMENT",
+    answer.response = Refusal(absl::StatusCode::kPermissionDenied, "ATTACHMENT_READ_ONLY",
                               absl::StrCat(name, " is attached READ_ONLY"), "open it READ_ONLY");
     return answer;
   }
