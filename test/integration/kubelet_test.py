@@ -59,8 +59,15 @@ class KubeletTest(PoolTest):
     def start_kubelet(self, *words):
         kubelet = subprocess.Popen([BUILD / 'bin/fake-kubelet', self.registry, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True)
-        self.addCleanup(kubelet.kill)
+        self.addCleanup(self.end, kubelet)
         return kubelet
+
+    @staticmethod
+    def end(process):
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
 
     def answer(self, kubelet):
         out, err = kubelet.communicate(timeout=60)
@@ -154,8 +161,10 @@ class KubeletTest(PoolTest):
         kubelet = self.start_kubelet('prepare', later, there)
         wait_until(lambda: len(self.cdi_files()) == 1, WITHIN_S, 'the one that is there is prepared')
         self.assertIsNone(kubelet.poll())
+        many = [self.start_kubelet('prepare', str(uuid.uuid4())) for _ in range(40)]
+        wait_until(lambda: sum(one.poll() is not None for one in many) >= 24, WITHIN_S, 'of many that would wait, some are told at once')
         other = self.claim()
-        self.assertEqual(self.prepare(other), {other: self.devices(other)}, 'a call that waits holds up no other')
+        self.assertEqual(self.prepare(other), {other: self.devices(other)}, 'calls that wait hold up no other')
         self.pool.allocate(f'k8s-{later}', '256MiB', 'host-a')
         claims = self.answer(kubelet)['claims']
         self.assertEqual({uid: claim['devices'] for uid, claim in claims.items()},

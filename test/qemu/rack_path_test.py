@@ -1,6 +1,8 @@
 """A Region as a path on a host with a real kernel: as uid 1000 a program that knows nothing of pools opens a DAX device by its
-name, as far as it may and as long as `cxlpool run --as-file`, or it itself, lives."""
+name, as far as it may and as long as `cxlpool run --as-file`, or it itself, lives; and a container by the device's number, which
+the kubelet's plugin describes."""
 
+import json
 import re
 
 from testbed.guest_programs import ALL_WAYS, AS_USER, READ_ONLY_WAYS, SETPRIV, SETPRIV_PROGRAM
@@ -22,7 +24,7 @@ class RackPathTest(RackTrials):
     def make_pool(cls, directory):
         require_qemu()
         pool = RackPool(BUILD, directory, cls.topology,
-                        programs=('cxlpool', 'pool-path', SETPRIV_PROGRAM))
+                        programs=('cxlpool', 'cxlpool-dra', 'fake-kubelet', 'pool-path', SETPRIV_PROGRAM))
         pool.manager_toml = SESSIONS
         return pool
 
@@ -102,6 +104,31 @@ class RackPathTest(RackTrials):
                                  "cxlpool run --as-file --size 256MiB --name none -- true'")
         self.assertIn('OTHER_NAMESPACE', refused.err)
         self.assertEqual(self.pool.regions(), {})
+
+    def test_6_a_container_has_the_device_of_its_claim(self):
+        """What a runtime makes of the CDI file: a device of that number and mode, in a /dev of its own."""
+        self.take('k8s-claim', HOST, 'cmm-0')
+        plugin = self.guest.output('mkdir -p /run/registry; cxlpool-dra --registrar-dir /run/registry --plugin-dir /run/plugin '
+                                   '--cdi-dir /run/cdi >/tmp/dra.log 2>&1 & echo $!')
+        self.addCleanup(self.guest.run, f'kill {plugin}')
+        prepared = json.loads(self.guest.output('fake-kubelet /run/registry prepare claim'))['claims']['claim']
+        self.assertEqual(prepared['devices'][0]['cdiDeviceIds'], ['cxlpool.dev/region=k8s-claim'])
+        [device] = json.loads(self.guest.output('cat /run/cdi/cxlpool.dev-region_k8s-claim.json'))['devices']
+        [node] = device['containerEdits']['deviceNodes']
+        self.assertEqual(device['containerEdits']['env'],
+                         ['CXLPOOL_PATH=/dev/cxlpool/k8s-claim', f'CXLPOOL_SIZE_BYTES={512 << 20}'])
+        script = (f'mkdir -p /mnt && mount -t tmpfs none /mnt && mknod -m {node["fileMode"]:o} /mnt/region {node["type"]} {node["major"]} {node["minor"]} && '
+                  + ' '.join(map(str, AS_USER)) + ' pool-path /mnt/region </dev/null')
+        said = self.guest.run(f"unshare -m sh -c '{script}'")
+        self.assertEqual(dict(line.split(': ') for line in said.out.splitlines() if ': ' in line), ALL_WAYS, said.err)
+        self.pool.release('k8s-claim', wait=False)
+        self.wait_state('k8s-claim', HOST, 'RELEASE_BLOCKED')
+        self.assertRegex(self.pool.attachment('k8s-claim', HOST)['state_reason'], rf'\b{plugin}\b')
+        self.assertEqual(json.loads(self.guest.output('fake-kubelet /run/registry unprepare claim')), {'claims': {'claim': {}}})
+        self.wait_gone('k8s-claim')
+        self.assertEqual(self.guest.output('ls /run/cdi'), '')
+        self.assert_sound()
+        check_zero(self, self.pool.rack.device_path('cmm-0'))
 
 
 if __name__ == '__main__':

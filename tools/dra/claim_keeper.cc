@@ -150,8 +150,9 @@ void ClaimKeeper::Refresh() {
     const bool is_open = now->second.region.has_value();
     if (is_open && now->second.region->Check().ok()) continue;
     const absl::Status status = agent.ok() ? Hold(region) : agent;
-    // Still open here: the device is the Region's, or dead.
-    if (status.ok() || (is_open && absl::IsUnavailable(status))) continue;
+    // Still open here: the device is the Region's, or dead. Also one that is to go stays until the
+    // claim is unprepared.
+    if (status.ok() || (is_open && !absl::IsNotFound(status))) continue;
     LogWarning(kSubject, "regions/", region,
                " is not to be had, and neither is its CDI file: ", status.message());
     if (absl::Status s = CXLPOOL_MUTANT("file-of-nobody") ? absl::OkStatus() : Remove(region);

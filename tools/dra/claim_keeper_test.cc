@@ -8,7 +8,8 @@
 #include <fstream>
 #include <future>
 #include <iterator>
-#include <thread>
+#include <memory>
+#include <string>
 
 #include "absl/time/clock.h"
 #include "test/rigs/fake_agent.h"
@@ -18,7 +19,6 @@ namespace cxlpool::dra {
 namespace {
 
 using libpool::FakeAgent;
-using libpool::FakeRegion;
 using ::testing::HasSubstr;
 
 constexpr char kRegionName[] = "regions/k8s-a";
@@ -173,6 +173,20 @@ TEST_F(ClaimKeeperTest, AnotherRegionOfTheNameIsOpenedAnew) {
   keeper_->Refresh();
   EXPECT_THAT(TextOf("a"), HasSubstr("CXLPOOL_SIZE_BYTES=2097152"));
   EXPECT_TRUE(agent_.AwaitOpens(kRegionName, 1));
+}
+
+TEST_F(ClaimKeeperTest, WhatIsOpenStaysUntilItIsNotAttachedAnyMore) {
+  ASSERT_TRUE(Prepare("a").ok());
+  agent_.Stop();
+  agent_.Add({.name = kRegionName, .generation = 2, .mode = v1::SYSTEM_RAM});
+  agent_.Start();
+  keeper_->Refresh();
+  EXPECT_EQ(Files(), 1u) << "its device is open here, and nobody else's";
+  agent_.Stop();
+  agent_.Remove(kRegionName);
+  agent_.Start();
+  keeper_->Refresh();
+  EXPECT_EQ(Files(), 0u);
 }
 
 TEST_F(ClaimKeeperTest, AFolderThatIsNotThereIsSaid) {

@@ -8,7 +8,6 @@ namespace cxlpool::dra {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr char kClaimUid[] = "0f8fad5b-d9cb-469f-a165-70867728950e";
 constexpr char kClaimRegion[] = "k8s-0f8fad5b-d9cb-469f-a165-70867728950e";

@@ -4,6 +4,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <utility>
@@ -82,10 +83,14 @@ class Plugin final : public api::DRAPlugin::Service {
     if (grpc::Status s = CheckCount(request->claims_size()); !s.ok()) return s;
     std::vector<std::string> uids;
     for (const api::Claim& claim : request->claims()) uids.push_back(claim.uid());
+    // Where many wait, the next is tried once: threads are left for claims that need not wait.
+    const absl::Duration wait =
+        waiting_.fetch_add(1) < KubeletServer::kMaxWaiting ? wait_ : absl::ZeroDuration();
     const absl::Time deadline =
-        std::min(absl::Now() + wait_, absl::FromChrono(context->deadline()) - kReserve);
+        std::min(absl::Now() + wait, absl::FromChrono(context->deadline()) - kReserve);
     const std::map<std::string, absl::Status> outcomes =
         keeper_->Prepare(uids, deadline, [context] { return context->IsCancelled(); });
+    waiting_.fetch_sub(1);
     for (const api::Claim& claim : request->claims()) {
       const absl::Status& outcome = outcomes.at(claim.uid());
       api::NodePrepareResourceResponse& answer = (*response->mutable_claims())[claim.uid()];
@@ -117,6 +122,7 @@ class Plugin final : public api::DRAPlugin::Service {
  private:
   const absl::Duration wait_;
   ClaimKeeper* const keeper_;
+  std::atomic<int> waiting_ = 0;
 };
 
 class GrpcKubeletServer final : public KubeletServer {

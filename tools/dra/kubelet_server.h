@@ -1,8 +1,9 @@
 // The plugin's sockets: on one the kubelet finds out who the plugin is, on the other it asks for
 // claims.
 //
-// Bounded: kMaxThreads calls at a time, kMaxClaimsOfACall claims in one, 1 MiB of request. Every
-// wait has a deadline: the caller's, and `wait` of the options.
+// Bounded: kMaxThreads calls at a time, of which kMaxWaiting wait for Regions; kMaxClaimsOfACall
+// claims in one, 1 MiB of request. Every wait has a deadline: the caller's, and `wait` of the
+// options.
 #ifndef CXLPOOL_TOOLS_DRA_KUBELET_SERVER_H_
 #define CXLPOOL_TOOLS_DRA_KUBELET_SERVER_H_
 
@@ -24,6 +25,7 @@ struct ServerOptions {
 class KubeletServer {
  public:
   static constexpr int kMaxThreads = 32;
+  static constexpr int kMaxWaiting = 16;
   static constexpr int kMaxClaimsOfACall = 64;
 
   virtual ~KubeletServer() = default;  // Stops within seconds, and removes the sockets.
