@@ -105,25 +105,25 @@ TEST(EtcdStoreTest, EveryCommitIsAnsweredWhileMembersFail) {
         Cluster().Kill(one);
       }
     }
-    std::thread mender([&] {
-      absl::SleepFor(absl::Milliseconds(1500));
-      for (const int one : {member, more}) {
-        if (one < 0) continue;
-        if (hangs) {
-          Cluster().Signal(one, SIGCONT);
-        } else {
-          Cluster().Start(one);
-        }
+    std::thread committing([&] {
+      const absl::Time until = absl::Now() + absl::Milliseconds(2500);
+      while (absl::Now() < until) {
+        const absl::Status status = ChangeBoth(client, model, random);
+        EXPECT_TRUE(status.ok()) << "round " << round << ": " << status;
+        if (!status.ok()) break;
+        ++commits;
       }
     });
-    const absl::Time until = absl::Now() + absl::Milliseconds(2500);
-    while (absl::Now() < until) {
-      const absl::Status status = ChangeBoth(client, model, random);
-      EXPECT_TRUE(status.ok()) << "round " << round << ": " << status;
-      if (!status.ok()) break;
-      ++commits;
+    absl::SleepFor(absl::Milliseconds(1500));
+    for (const int one : {member, more}) {
+      if (one < 0) continue;
+      if (hangs) {
+        Cluster().Signal(one, SIGCONT);
+      } else {
+        Cluster().Start(one);
+      }
     }
-    mender.join();
+    committing.join();
   }
   StoreClient client(harness.Make());
   const auto image = client.Open();

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -22,20 +23,29 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
+// One that nobody has now, and that the kernel gives nobody who connects: while a member is down, a
+// client that dials it could otherwise be given its very port, and the member not start again. 0:
+// none was found.
 int FreePort() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  ::bind(fd, reinterpret_cast<sockaddr*>(&address), length);
-  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  ::close(fd);
-  return ntohs(address.sin_port);
+  constexpr int kFirst = 10240, kEnd = 32768;  // Below the usual net.ipv4.ip_local_port_range.
+  static std::random_device random;
+  for (int i = 0; i < 100; ++i) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int port = kFirst + static_cast<int>(random() % (kEnd - kFirst));
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool free = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    ::close(fd);
+    if (free) return port;
+  }
+  return 0;
 }
 
 }  // namespace
 
+// Where qemu-cxl/fetch puts it: the same variables name the cache there.
 std::string EtcdCluster::Program() {
   const char* cache = ::getenv("CXLPOOL_CACHE");
   const char* xdg = ::getenv("XDG_CACHE_HOME");
@@ -48,6 +58,7 @@ std::string EtcdCluster::Program() {
   return ::access(program.c_str(), X_OK) == 0 ? program : "";
 }
 
+// All are started before any is waited for: a member alone has no quorum, and answers nothing.
 EtcdCluster::EtcdCluster(int members) : members_(static_cast<size_t>(members)) {
   std::string pattern = (std::filesystem::temp_directory_path() / "cxlpool-etcd-XXXXXX").string();
   directory_ = ::mkdtemp(pattern.data());
@@ -66,6 +77,7 @@ EtcdCluster::~EtcdCluster() {
   std::filesystem::remove_all(directory_);
 }
 
+// A read goes through the leader, so its answer says that there is one.
 bool EtcdCluster::Answers() const {
   const auto client = EtcdClient::Make({.endpoints = endpoints_, .ca = "", .cert = "", .key = ""});
   etcdserverpb::RangeRequest request;
@@ -77,6 +89,7 @@ void EtcdCluster::Signal(int member, int signal) const {
   ::kill(members_[static_cast<size_t>(member)].pid, signal);
 }
 
+// Also one that is stopped: SIGKILL needs no consent.
 void EtcdCluster::Kill(int member) {
   Member& of = members_[static_cast<size_t>(member)];
   if (of.pid <= 0) return;
@@ -85,6 +98,9 @@ void EtcdCluster::Kill(int member) {
   of.pid = -1;
 }
 
+// A new leader is there within a second, as a replicated manager will want it. So few entries are
+// kept that a member which comes back is sent a snapshot, too, the rarer way. It ends with this
+// thread, and so with this process, however that ends.
 void EtcdCluster::Start(int member) {
   std::string all;
   for (size_t i = 0; i < members_.size(); ++i) {

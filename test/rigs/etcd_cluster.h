@@ -9,6 +9,7 @@
 
 namespace cxlpool::fm {
 
+// One thread, which outlives it: members end with the thread that started them.
 class EtcdCluster {
  public:
   // The program that qemu-cxl/fetch --with etcd brings; empty: it is not there.
