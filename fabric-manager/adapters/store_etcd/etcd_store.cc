@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "fabric-manager/adapters/store_etcd/etcd_layout.h"
@@ -32,9 +31,9 @@ constexpr size_t kEtcdPackBytes = 8000;
 // else.
 constexpr size_t kPartBytes = size_t{1} << 20;
 constexpr size_t kPacksOfATxn = 50;
-constexpr int kPage = 1000;
-constexpr int kTxnsOfACompaction = 200;
-constexpr int kClaims = 5;
+constexpr int kPage = 1000;        // Packs of one read: some 8 MB.
+constexpr int kClaims = 5;         // Tries, where the owner goes on committing.
+constexpr int kStepsToForget = 8;  // Steps of folding before etcd is to forget what was.
 constexpr absl::Duration kPause = absl::Milliseconds(20);
 constexpr absl::Duration kOpenDeadline = absl::Seconds(30);
 
@@ -102,7 +101,7 @@ class Records {
   absl::Status Fold() {
     absl::Status status = FoldStep();
     if (!status.ok()) return Broken(status);
-    if (++folds_ % 8 == 0) Forget();
+    if (++folds_ % kStepsToForget == 0) Forget();
     return absl::OkStatus();
   }
 
@@ -236,17 +235,15 @@ class Records {
       if (!parsed.has_value()) return Corrupt(keys_.Folded());
       digest = parsed->digest;
     }
-    absl::Status status = ReadAll(keys_.Log(0), keys_.LogEnd(), revision,
-                                  [&](const etcdserverpb::KeyValue& row) -> absl::Status {
-                                    const auto of = keys_.RevisionOfLog(row.key());
-                                    if (!of.has_value()) return Corrupt(row.key());
-                                    if (*of > head_.revision)
-                                      return absl::OkStatus();  // Of a commit that never was.
-                                    if (tail_.empty() || tail_.back().revision != *of)
-                                      tail_.push_back({*of, "", ""});
-                                    tail_.back().bytes += row.value();
-                                    return absl::OkStatus();
-                                  });
+    const auto keep = [this](const etcdserverpb::KeyValue& row) -> absl::Status {
+      const auto of = keys_.RevisionOfLog(row.key());
+      if (!of.has_value()) return Corrupt(row.key());
+      if (*of > head_.revision) return absl::OkStatus();  // Of a commit that never was.
+      if (tail_.empty() || tail_.back().revision != *of) tail_.push_back({*of, "", ""});
+      tail_.back().bytes += row.value();
+      return absl::OkStatus();
+    };
+    absl::Status status = ReadAll(keys_.Log(0), keys_.LogEnd(), revision, keep);
     if (!status.ok()) return status;
     for (Change& change : tail_) {
       StoreBatch batch;
@@ -273,6 +270,16 @@ class Records {
       compare.set_target(Compare::VALUE);
       compare.set_value(value);
     }
+  }
+  // Holds only where that key, or every key from it up to `end`, was last put at that revision; 0:
+  // where it, or each of them, is not there.
+  static void AddCompare(TxnRequest& txn, std::string key, std::string end, int64_t revision) {
+    Compare& compare = *txn.add_compare();
+    compare.set_result(Compare::EQUAL);
+    compare.set_key(std::move(key));
+    compare.set_range_end(std::move(end));
+    compare.set_target(Compare::MOD);
+    compare.set_mod_revision(revision);
   }
   TxnRequest Guarded() const {
     TxnRequest txn;
@@ -308,11 +315,11 @@ class Records {
       last = answer.status();
       if (answer.ok()) {
         const auto head = ValueOf(keys_.Head());
-        if (!head.ok()) return head.status();
+        if (!head.ok()) return Stuck(head.status());
         if (!wanted.empty() && *head == wanted) return absl::OkStatus();
         if (IsAnothers(*head)) return Fenced(*head);
         const auto folded = claims ? ValueOf(keys_.Folded()) : folded_text_;
-        if (!folded.ok()) return folded.status();
+        if (!folded.ok()) return Stuck(folded.status());
         if (*folded != folded_text_) return Fenced(*head);
       }
       absl::SleepFor(kPause);
@@ -395,14 +402,17 @@ class Records {
     return absl::OkStatus();
   }
 
+  // Brings some of the oldest changes into the packs, and takes them off the log. Of several
+  // changes of one record only the last is written.
   absl::Status FoldStep() {
     std::map<uint64_t, std::optional<std::string>> rows;
     size_t count = 0;
     for (size_t bytes = 0; count < tail_.size() && bytes < options_.fold_step_bytes; ++count) {
       StoreBatch batch;
       bytes += tail_[count].bytes.size();
-      if (!DecodeChange(tail_[count].bytes, batch))
+      if (!DecodeChange(tail_[count].bytes, batch)) {
         return Corrupt(keys_.Log(tail_[count].revision));
+      }
       for (Row& row : batch.puts) rows[row.key] = std::move(row.value);
       for (const uint64_t key : batch.erases) rows[key] = std::nullopt;
     }
@@ -434,24 +444,20 @@ class Records {
   // One transaction: as many packs from `at` on as it takes. Answers the first edit that is left.
   absl::StatusOr<const Edit*> FoldPacks(const Edit* at, const Edit* end) {
     const absl::Time deadline = absl::Now() + options_.commit_deadline;
-    while (true) {
+    absl::Status last;
+    for (; absl::Now() < deadline; absl::SleepFor(kPause)) {
       TxnRequest txn = Guarded();
       std::vector<std::pair<uint64_t, size_t>> puts;
       std::vector<uint64_t> gone;
       const Edit* next = at;
       size_t bytes = 0;
       bool whole = true;  // No pack is named twice in a transaction.
-      while (next != end && whole && puts.size() + gone.size() < kPacksOfATxn &&
-             bytes + SizeOf(*next) < kPartBytes / 2) {
+      // The first in any case: a record may be as large as a transaction.
+      while (next == at || (next != end && whole && puts.size() + gone.size() < kPacksOfATxn &&
+                            bytes + SizeOf(*next) < kPartBytes / 2)) {
         auto added = FoldPack(next, end, txn, puts, gone, bytes, whole);
         // The index was behind what is in etcd, and is not any more.
         if (absl::IsCancelled(added.status())) break;
-        if (!added.ok()) return added.status();
-        next = *added;
-      }
-      if (next == at && SizeOf(*at) >= kPartBytes / 2) {
-        auto added = FoldPack(next, end, txn, puts, gone, bytes, whole);
-        if (absl::IsCancelled(added.status())) continue;
         if (!added.ok()) return added.status();
         next = *added;
       }
@@ -465,14 +471,14 @@ class Records {
       }
       // Refused: a pack that was read is older than what is there (a stale read, or this very
       // transaction has been carried out); or the store is another's.
+      last = answer.status();
       if (answer.ok()) {
         const auto head = ValueOf(keys_.Head());
         if (!head.ok()) return head.status();
         if (IsAnothers(*head)) return Fenced(*head);
       }
-      if (absl::Now() > deadline) return Stuck(answer.status());
-      absl::SleepFor(kPause);
     }
+    return Stuck(last);
   }
 
   static size_t SizeOf(const Edit& edit) {
@@ -522,11 +528,9 @@ class Records {
       return absl::CancelledError();
     }
     const std::string old = there ? read->kvs(0).value() : "";
-    Compare& compare = *txn.add_compare();
-    compare.set_result(Compare::EQUAL);
-    compare.set_key(key);
-    compare.set_target(Compare::MOD);
-    compare.set_mod_revision(there ? read->kvs(0).mod_revision() : 0);
+    // What was read has to be all there is: a read may be stale.
+    if (there) AddCompare(txn, key, "", read->kvs(0).mod_revision());
+    AddCompare(txn, there ? key + '\0' : request.key(), request.range_end(), 0);
     PackSums sums;
     std::vector<Pack> out;
     if (!EditPack(first, old, at, last, after == packs_.end(), sums, out, kEtcdPackBytes)) {
