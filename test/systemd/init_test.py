@@ -91,6 +91,12 @@ class InitTest(unittest.TestCase):
         self.machine.run('tar -C /etc/cxlpool -cf /root/odd.tar fm.toml pki; tar -C / -cf /root/worse.tar -P /etc/passwd')
         for odd in ('/root/odd.tar', '/root/worse.tar', '/etc/passwd'):
             self.assertIn('is not what', self.said(f'cxlpool-agent init {odd}', status=1))
+        # A link in a certificate's place.
+        self.machine.run('mkdir link; tar -C link -xf /etc/cxlpool/hosts/host-a.tar; ln -sf /etc/shadow link/pki/ca.pem; '
+                         'tar -C link -cf /root/link.tar agent.toml pki')
+        before = self.machine.output('stat -c "%a %U" /etc/shadow')
+        self.assertIn('something else than files', self.said('cxlpool-agent init /root/link.tar', status=1))
+        self.assertEqual(self.machine.output('stat -c "%a %U" /etc/shadow'), before)
         self.said('cxlpool-agent init /etc/cxlpool/hosts/host-a.tar', status=1)  # The manager is not up.
         self.assertIn('agent.toml is there, and says something else', self.said('cxlpool-agent init /etc/cxlpool/hosts/host-b.tar', status=1))
         self.assertEqual(self.machine.output('ls -d /etc/cxlpool/agent.new', check=False), '')
