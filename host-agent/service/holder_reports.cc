@@ -50,8 +50,9 @@ void HolderReports::NoteUsable() {
                 [&](const auto& entry) { return !attachments.contains(entry.first); });
   for (const auto& [key, attachment] : attachments) {
     if (key == kOrphans || attachment.offer.mode() == v1::SYSTEM_RAM) continue;
+    if (unopened_since_.contains(key)) continue;  // Before it is looked for: this is done often.
     if (UsableSegments(attachment, core_->observation()) == 0) continue;
-    unopened_since_.try_emplace(key, clock_->Now());
+    unopened_since_[key] = clock_->Now();
   }
 }
 
@@ -75,18 +76,18 @@ void HolderReports::Look() {
   }
   v1::HoldersReport holders = Collect();
   const std::string now = holders.SerializeAsString();
+  const bool anybody = std::any_of(
+      holders.regions().begin(), holders.regions().end(),
+      [](const v1::RegionHolders& region) { return region.holders_size() + region.more() > 0; });
   if (now != sent_) {
     sent_ = now;
     // The first open is told at once, however short a time before the Region came online.
-    const bool anybody = std::any_of(
-        holders.regions().begin(), holders.regions().end(),
-        [](const v1::RegionHolders& region) { return region.holders_size() + region.more() > 0; });
     if (anybody) next_ = clock_->Elapsed() + kInterval;
     v1::Report report;
     *report.mutable_holders() = std::move(holders);
     link_->Send(std::move(report));
   }
-  if (!now.empty()) Wake();
+  if (anybody) Wake();
 }
 
 void HolderReports::Wake() {
@@ -127,6 +128,7 @@ v1::HoldersReport HolderReports::Collect() const {
     if (since.has_value()) regions[key];
   }
   v1::HoldersReport report;
+  if (regions.empty()) return report;
   const Pages pages = ReadPages();
   int listed = 0;
   for (const auto& [key, holders] : regions) {
