@@ -10,7 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from testbed.machines import Machine, require_machines
+from testbed.machines import EMULATED_FM_TOML, Machine, require_machines
 from testbed.process import wait_until
 from testbed.testing import BUILD, REPOSITORY
 
@@ -18,27 +18,6 @@ MIB = 1 << 20
 HOME = '/home/alice'
 SMALL = 'pool=cxl capacity=64MiB'
 LARGE = 'pool=cxl capacity=640MiB'  # Of 1 GiB: two do not fit.
-
-FM_TOML = '''
-[[listen]]
-address = "unix:/run/cxlpool-fm/fm.sock"
-insecure = true
-[[listen]]
-address = "127.0.0.1:7600"
-[tls]
-ca = "/etc/cxlpool/pki/ca.pem"
-cert = "/etc/cxlpool/pki/manager-fm.pem"
-key = "/etc/cxlpool/pki/manager-fm.key"
-[store]
-path = "/var/lib/cxlpool/pool.db"
-[fabric]
-driver = "emulated"
-root = "/var/lib/cxlpool/fabric"
-[[device]]
-id = "cmm-0"
-capacity = "1GiB"
-granule = "16MiB"
-'''
 
 HOST_TOML = '''
 [[host]]
@@ -176,7 +155,7 @@ class Cluster:
             cxlpool pki issue manager fm --dir /of-all/pki
             cxlpool pki issue operator slurm --dir /of-all/pki
             """)
-        self.head.write('/etc/cxlpool/fm.toml', FM_TOML + ''.join(HOST_TOML.format(node=node) for node in self.nodes))
+        self.head.write('/etc/cxlpool/fm.toml', EMULATED_FM_TOML + ''.join(HOST_TOML.format(node=node) for node in self.nodes))
         self.head.write('/etc/cxlpool/cli.toml', CLI_TOML.format(wait=self.wait, lease=self.lease))
         for node in self.nodes:
             self.head.run(f'cxlpool pki issue host {node} --dir /of-all/pki')

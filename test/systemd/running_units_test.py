@@ -11,31 +11,13 @@ import time
 import unittest
 from pathlib import Path
 
-from testbed.machines import Machine, require_machines
+from testbed.machines import EMULATED_FM_TOML, Machine, require_machines
 from testbed.process import wait_until
 from testbed.testing import BUILD, main
 
 MANAGER, AGENT = 'cxlpool-fm', 'cxlpool-agent'
 
-FM_TOML = '''
-[[listen]]
-address = "127.0.0.1:7600"
-[[listen]]
-address = "unix:/run/cxlpool-fm/fm.sock"
-insecure = true
-[tls]
-ca = "/etc/cxlpool/pki/ca.pem"
-cert = "/etc/cxlpool/pki/manager-fm.pem"
-key = "/etc/cxlpool/pki/manager-fm.key"
-[store]
-path = "/var/lib/cxlpool/pool.db"
-[fabric]
-driver = "emulated"
-root = "/var/lib/cxlpool/fabric"
-[[device]]
-id = "cmm-0"
-capacity = "1GiB"
-granule = "16MiB"
+FM_TOML = EMULATED_FM_TOML + '''
 [[host]]
 id = "host-a"
 slots = [17, 18]

@@ -13,6 +13,28 @@ from pathlib import Path
 from .process import TestbedError, wait_until
 from .testing import BUILD, REPOSITORY
 
+# A manager of an emulated pool as docs/install.md sets it up, without hosts.
+EMULATED_FM_TOML = '''
+[[listen]]
+address = "127.0.0.1:7600"
+[[listen]]
+address = "unix:/run/cxlpool-fm/fm.sock"
+insecure = true
+[tls]
+ca = "/etc/cxlpool/pki/ca.pem"
+cert = "/etc/cxlpool/pki/manager-fm.pem"
+key = "/etc/cxlpool/pki/manager-fm.key"
+[store]
+path = "/var/lib/cxlpool/pool.db"
+[fabric]
+driver = "emulated"
+root = "/var/lib/cxlpool/fabric"
+[[device]]
+id = "cmm-0"
+capacity = "1GiB"
+granule = "16MiB"
+'''
+
 PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
 
