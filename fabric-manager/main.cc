@@ -293,6 +293,7 @@ class Manager {
   std::unique_ptr<metrics::MetricsListener> metrics_;
 };
 
+// On SIGHUP. A configuration that will not do changes nothing.
 void Reload(const std::string& file, Manager& manager) {
   const auto config = LoadFmConfig(file, FabricDrivers());
   if (!config.ok()) {

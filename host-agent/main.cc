@@ -294,6 +294,7 @@ absl::StatusOr<Checked> LoadChecked(const std::string& file) {
   return Checked{*std::move(config), *std::move(tls)};
 }
 
+// On SIGHUP. A configuration that will not do, or that names files that will not, changes nothing.
 void Reload(const std::string& file, Agent& agent) {
   const absl::StatusOr<Checked> checked = LoadChecked(file);
   if (!checked.ok()) {

@@ -39,6 +39,8 @@ sigset_t BlockSignals() {
   return signals;
 }
 
+// It waits no longer than the watchdog allows, and at most an hour: `alive` also warns of what ends
+// with time.
 void AwaitEnd(const sigset_t& signals, const std::function<void()>& reload,
               const std::function<void()>& alive) {
   const absl::Duration interval = std::min(WatchdogInterval(), absl::Hours(1));
@@ -51,6 +53,7 @@ void AwaitEnd(const sigset_t& signals, const std::function<void()>& reload,
   }
 }
 
+// SIGKILL to itself, not _exit: nothing of the process may get a last word.
 std::function<void(absl::string_view)> CrashProbe() {
   const char* at = std::getenv("CXLPOOL_CRASH_AT");
   if (at == nullptr) return nullptr;
@@ -65,6 +68,9 @@ std::function<void(absl::string_view)> CrashProbe() {
   };
 }
 
+// A datagram that does not fit into the socket's queue is lost, and that is an error: to wait for
+// the service manager would let it stop the daemon. "@" is how a path in the abstract name space is
+// written; there it is a null byte.
 absl::Status NotifyService(absl::string_view state) {
   const char* path = std::getenv("NOTIFY_SOCKET");
   if (path == nullptr || *path == '\0') return absl::OkStatus();
@@ -87,6 +93,7 @@ absl::Status NotifyService(absl::string_view state) {
   return absl::OkStatus();
 }
 
+// WATCHDOG_PID: a child inherits the variables, and is not meant.
 absl::Duration WatchdogInterval() {
   const char* usec = std::getenv("WATCHDOG_USEC");
   const char* pid = std::getenv("WATCHDOG_PID");

@@ -27,6 +27,7 @@ namespace {
   std::abort();
 }
 
+// Packets keep their bounds, as the agent's do.
 UniqueFd Listen(const std::string& path) {
   UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address = {};
@@ -49,6 +50,8 @@ v1::LocalResponse Refusal(absl::StatusCode code, const std::string& reason,
   return response;
 }
 
+// With descriptors, as SCM_RIGHTS. A peer that has gone is not told: it is noticed by the next
+// read.
 void SendPacket(int socket, const std::string& packet, const std::vector<int>& fds) {
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 250)] = {};
   iovec part = {const_cast<char*>(packet.data()), packet.size()};
@@ -111,6 +114,8 @@ void FakeAgent::Wake() const {
   if (::write(wake_.get(), &one, sizeof one) < 0) Die("fake agent: wake");
 }
 
+// Returns once the thread has stopped to listen: what a client sends from then on stays in its
+// socket.
 void FakeAgent::Pause() {
   {
     MutexLock lock(mutex_);
@@ -143,6 +148,7 @@ void FakeAgent::Add(FakeRegion region) {
   Wake();
 }
 
+// A file for each segment stands for its device.
 void FakeAgent::AddLocked(FakeRegion region) {
   for (size_t i = 0; i < region.segment_bytes.size(); ++i) {
     UniqueFd file(::open(FilePath(region.name, i).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -185,6 +191,8 @@ bool FakeAgent::AwaitOpens(const std::string& name, int count) const {
   return true;
 }
 
+// The thread: all peers, one after the other, until Stop. Whoever changes something that a request
+// waits for wakes it. When it ends, what was open is forgotten, as with an agent that ends.
 void FakeAgent::Serve(int listener_fd) {
   UniqueFd listener(listener_fd);
   std::list<Peer> peers;
@@ -226,6 +234,9 @@ void FakeAgent::Serve(int listener_fd) {
   usage_.clear();
 }
 
+// One request, by the next mishap where there is one. False: the peer is hung up on, because it has
+// gone, said what is no request, or the mishap wants it so. A page of counters is no request that
+// mishaps are counted by: clients send it by themselves.
 bool FakeAgent::HandlePacket(Peer& peer) {
   std::vector<char> packet(64 << 10);
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -275,6 +286,7 @@ bool FakeAgent::HandlePacket(Peer& peer) {
   return true;
 }
 
+// An agent of an earlier release does not know the request; RefuseUsage makes this one such.
 void FakeAgent::TakeUsage(Peer& peer, UniqueFd page) {
   v1::LocalResponse response;
   {
@@ -351,6 +363,7 @@ void FakeAgent::AnswerWaiting(Peer& peer) {
   peer.waiting.reset();
 }
 
+// What the agent does with a request, on Regions that are files. The last is a list.
 FakeAgent::Answer FakeAgent::Work(Peer& peer, const v1::LocalRequest& request) {
   Answer answer;
   switch (request.body_case()) {
@@ -404,6 +417,7 @@ FakeAgent::Answer FakeAgent::Work(Peer& peer, const v1::LocalRequest& request) {
   return answer;
 }
 
+// A request id that was seen is the same Region again, whatever else is asked for.
 FakeAgent::Answer FakeAgent::AllocateFor(Peer& peer, const v1::LocalAllocateRequest& allocate) {
   const auto known = allocated_.find(allocate.request_id());
   if (known != allocated_.end()) {
@@ -428,6 +442,8 @@ FakeAgent::Answer FakeAgent::AllocateFor(Peer& peer, const v1::LocalAllocateRequ
   return OpenFor(peer, name, v1::READ_WRITE, allocate.as_file());
 }
 
+// Errors in the agent's own words, which clients go by. System-ram has no file: its nodes are
+// named.
 FakeAgent::Answer FakeAgent::OpenFor(Peer& peer, const std::string& name, v1::Access access,
                                      bool as_file) {
   Answer answer;

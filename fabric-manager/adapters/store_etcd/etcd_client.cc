@@ -20,6 +20,7 @@ using etcdserverpb::KV;
 constexpr int kMaxMessageBytes = 64 << 20;
 constexpr int kKeepaliveMs = 2000;
 
+// A PEM file: gRPC wants its text.
 absl::StatusOr<std::string> ReadWhole(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
@@ -29,6 +30,8 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path) {
                 absl::StrCat("cannot read ", path), "give the manager's user the right to");
 }
 
+// gRPC's codes are Abseil's. The code tells the store what may have been done (INVALID_ARGUMENT:
+// nothing), the message is for people.
 absl::Status StatusOf(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                       absl::StrCat("etcd: ", status.error_message()));
@@ -36,6 +39,8 @@ absl::Status StatusOf(const grpc::Status& status) {
 
 }  // namespace
 
+// A connection to each member, made when it is first used and again after it broke. One that ends
+// is noticed within two keepalives, also where its machine says nothing.
 class EtcdClient::Members {
  public:
   Members(const EtcdOptions& options, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
@@ -51,7 +56,8 @@ class EtcdClient::Members {
     }
   }
 
-  // Of the member that answered last. It waits for a connection within the time of the try.
+  // Asks the member that answered last. Where that fails it is the next one's turn, whatever the
+  // error was: a member without quorum answers, too, and another one may be better off.
   template <typename Request, typename Response>
   absl::Status Call(grpc::Status (KV::Stub::*method)(grpc::ClientContext*, const Request&,
                                                      Response*),
@@ -70,6 +76,7 @@ class EtcdClient::Members {
   size_t current_ = 0;
 };
 
+// Files are read once: a certificate that was replaced counts at the next start.
 absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(EtcdOptions options) {
   if (options.endpoints.empty()) {
     return Refuse(absl::StatusCode::kInvalidArgument, "BAD_CONFIG", "no member of etcd is named",

@@ -13,6 +13,7 @@
 namespace cxlpool::fm {
 namespace {
 
+// Of fixed width, so that texts are in order of the numbers.
 std::string Digits(uint64_t number) { return absl::StrCat(absl::Hex(number, absl::kZeroPad16)); }
 
 std::optional<uint64_t> NumberIn(absl::string_view digits) {
@@ -29,6 +30,7 @@ bool Take(absl::string_view& bytes, size_t count, absl::string_view& taken) {
   return true;
 }
 
+// The inverse of AppendWord.
 bool TakeWord(absl::string_view& bytes, uint64_t& word) {
   absl::string_view taken;
   if (!Take(bytes, sizeof(word), taken)) return false;
@@ -42,6 +44,7 @@ std::string ToText(const EtcdHead& head) {
   return absl::StrCat(head.epoch, " ", head.revision, " ", head.digest, " ", head.owner);
 }
 
+// Exactly four words: a head of a later release, which may have more, is not taken for one of this.
 std::optional<EtcdHead> ParseHead(absl::string_view text) {
   const std::vector<std::string> words = absl::StrSplit(text, ' ');
   EtcdHead head;
@@ -78,6 +81,7 @@ std::string EtcdKeys::Pack(uint64_t first) const {
   return absl::StrCat(prefix_, "p/", Digits(first));
 }
 
+// Any of its pieces: what stands behind the number is left alone.
 std::optional<uint64_t> EtcdKeys::RevisionOfLog(absl::string_view key) const {
   if (!absl::ConsumePrefix(&key, prefix_) || !absl::ConsumePrefix(&key, "log/")) {
     return std::nullopt;
@@ -90,6 +94,8 @@ std::optional<uint64_t> EtcdKeys::FirstOfPack(absl::string_view key) const {
   return NumberIn(key);
 }
 
+// Counts before what they count, and a checksum of each row, so that a piece that is missing, cut
+// or changed is noticed before any of it is used.
 std::string EncodeChange(const StoreBatch& batch) {
   std::string bytes;
   AppendWord(bytes, batch.puts.size());
@@ -104,6 +110,8 @@ std::string EncodeChange(const StoreBatch& batch) {
   return bytes;
 }
 
+// Rows are in the order in which they were put: of two of one key the last counts. Bytes that are
+// left over are an error, too.
 bool DecodeChange(absl::string_view bytes, StoreBatch& batch) {
   uint64_t puts = 0;
   if (!TakeWord(bytes, puts)) return false;

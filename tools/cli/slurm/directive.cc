@@ -43,6 +43,8 @@ absl::StatusOr<uint64_t> ReadCapacity(absl::string_view text) {
   return *bytes;
 }
 
+// One KEY=VALUE into the request. What follows the key is the CLI's own words, so that a directive
+// and `region allocate` take the same.
 absl::Status ReadWord(absl::string_view key, absl::string_view value, MemoryRequest& request) {
   Fields fields;
   if (key == "pool") {
@@ -76,6 +78,8 @@ absl::Status ReadWord(absl::string_view key, absl::string_view value, MemoryRequ
   return absl::OkStatus();
 }
 
+// All of a line. A key that comes twice is an error: which of the two counts is not for us to
+// guess, and Slurm may take the other.
 absl::StatusOr<MemoryRequest> ReadWords(absl::string_view line) {
   MemoryRequest request;
   std::set<absl::string_view> seen;
@@ -99,7 +103,9 @@ absl::StatusOr<MemoryRequest> ReadWords(absl::string_view line) {
   return request;
 }
 
-// The lines with the directive, without it.
+// What stands behind the directive, for each line that has one, as Slurm looks for them: up to the
+// first line that is no comment. One that ends in a backslash goes on in the next that has the
+// directive.
 std::vector<std::string> DirectiveLines(absl::string_view script) {
   std::vector<std::string> lines;
   bool goes_on = false;

@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint32_t kMaxExtents = 16;  // Bytes that are free in pieces are free for jobs, too.
 
+// Slurm's node, as the pool names hosts: in small letters.
 std::string HostOf(const std::string& node) {
   return ResourceName("hosts", absl::AsciiStrToLower(node));
 }
@@ -23,18 +24,22 @@ WaitGoal GoalOf(WaitGoal::Kind kind, const std::string& host = "") {
 
 }  // namespace
 
+// A second at least: what was just asked for may be done already, however late it is.
 absl::StatusOr<v1::Region> JobMemory::Await(const WaitGoal& goal, const v1::Region& region,
                                             uint64_t revision) {
   const absl::Duration left = std::max(Left(), absl::Seconds(1));
   return WaitForRegion(connection_, goal, region, revision, left, [](const v1::Region&) {});
 }
 
+// By what the names begin with or contain; FindJobRegion says which of them are really jobs'.
 absl::StatusOr<v1::ListRegionsResponse> JobMemory::List() {
   v1::ListRegionsRequest request;
   request.set_filter(absl::StrCat("name : ", settings_.prefix, "-"));
   return AllRegions(connection_, request);
 }
 
+// The lease is what ends the Region where everything else of Slurm is gone. Without a wish for
+// sharing it is the least that the job needs: a fabric without sharing then has jobs of one node.
 absl::StatusOr<v1::Region> JobMemory::Allocate(const JobRegion& which, const MemoryRequest& request,
                                                const SlurmJob& job, uint64_t bytes) {
   v1::AllocateRegionRequest call;
@@ -69,6 +74,7 @@ absl::StatusOr<v1::Region> JobMemory::FindOwn(const JobRegion& which) {
                 "release or rename it, or give Slurm another `prefix` in cli.toml");
 }
 
+// The Region is read first: how it is shared may be another's doing, and says who may write.
 absl::Status JobMemory::Attach(const std::string& region_id, const std::string& node,
                                v1::AttachmentMode mode, bool first) {
   v1::GetRegionRequest get;
@@ -93,6 +99,7 @@ absl::Status JobMemory::AwaitOnline(const std::string& region_id, const std::str
   return Await(GoalOf(WaitGoal::Kind::kOnline, HostOf(node)), *region, region->revision()).status();
 }
 
+// By the tag: a Region that has been made of the same name meanwhile is another job's.
 absl::Status JobMemory::Release(const v1::Region& region) {
   v1::ReleaseRegionRequest call;
   call.set_request_id(FormatUuid(RandomUuid()));
@@ -104,6 +111,7 @@ absl::Status JobMemory::Release(const v1::Region& region) {
   return Await(GoalOf(WaitGoal::Kind::kGone), response->region(), response->revision()).status();
 }
 
+// Goes on after an error, and answers the first: what can go goes.
 absl::Status JobMemory::ReleaseAll(uint32_t job) {
   const auto regions = List();
   if (!regions.ok()) return regions.status();

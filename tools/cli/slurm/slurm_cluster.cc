@@ -53,6 +53,7 @@ std::vector<std::string> Lines(absl::string_view text) {
 
 }  // namespace
 
+// "UNLIMITED", and whatever else is no time, is no limit.
 absl::Duration ReadTimeLimit(absl::string_view text) {
   const std::vector<absl::string_view> days_and_rest = absl::StrSplit(text, '-');
   const std::vector<absl::string_view> parts = absl::StrSplit(days_and_rest.back(), ':');
@@ -70,6 +71,8 @@ absl::Duration ReadTimeLimit(absl::string_view text) {
   return absl::Hours(24 * days) + absl::Seconds(seconds);
 }
 
+// The line of the job itself: --jobs= of an array lists all of its tasks. A line that is not as it
+// was asked for is none.
 std::optional<SlurmJob> ReadJob(absl::string_view listing, uint32_t job) {
   for (const absl::string_view line : absl::StrSplit(listing, '\n')) {
     const std::vector<std::string> words = absl::StrSplit(line, '|');
@@ -87,6 +90,7 @@ std::optional<SlurmJob> ReadJob(absl::string_view listing, uint32_t job) {
   return std::nullopt;
 }
 
+// The right to see all comes first: a list that leaves some out would end their memory.
 absl::StatusOr<std::set<uint32_t>> SystemSlurm::LiveJobs() {
   const auto config = Ask("scontrol show config");
   if (!config.ok()) return config.status();
@@ -96,6 +100,8 @@ absl::StatusOr<std::set<uint32_t>> SystemSlurm::LiveJobs() {
   return ReadJobs(*listing);
 }
 
+// squeue ends with an error for a job that it has forgotten, which is an answer; every other error
+// is none.
 absl::StatusOr<std::optional<SlurmJob>> SystemSlurm::FindJob(uint32_t job) {
   const auto listing =
       Ask(absl::StrCat("squeue --noheader --local --all --array --states=all "
@@ -117,6 +123,7 @@ absl::StatusOr<std::vector<std::string>> SystemSlurm::NodeNames(const std::strin
   return Lines(*names);
 }
 
+// A node is listed once for each partition that has it.
 absl::StatusOr<std::vector<std::string>> SystemSlurm::AllNodes() {
   const auto names = Ask("sinfo --noheader --all --Node --format=%N");
   if (!names.ok()) return names.status();
