@@ -32,6 +32,11 @@ class SlurmMixTest(unittest.TestCase):
             directive += ' per=node'
         return self.cluster.submit(directive, f'echo $$; {USE}; sleep {draw.randint(0, 6)}', nodes=nodes)
 
+    def signal(self, name, unit, machine=None):
+        """To what the unit runs; after a kill systemd may only be about to start it again."""
+        on = machine or self.head
+        wait_until(lambda: on.run(f'systemctl kill -s {name} --kill-who=main {unit}', check=False).returncode == 0, 30, f'{unit} runs')
+
     # What goes wrong. Each is over when it returns, but for what it did to jobs.
 
     def cancel(self, draw, jobs):
@@ -50,16 +55,16 @@ class SlurmMixTest(unittest.TestCase):
         self.head.run('systemctl reset-failed slurmctld; systemctl start slurmctld')
 
     def kill_the_manager(self, draw, _jobs):
-        self.head.run('systemctl kill -s KILL --kill-who=main cxlpool-fm')
+        self.signal('KILL', 'cxlpool-fm')
         time.sleep(draw.uniform(0, 3))
 
     def stop_the_manager(self, draw, _jobs):
-        self.head.run('systemctl kill -s STOP --kill-who=main cxlpool-fm')
+        self.signal('STOP', 'cxlpool-fm')
         time.sleep(draw.uniform(1, 20))
-        self.head.run('systemctl kill -s CONT --kill-who=main cxlpool-fm')
+        self.signal('CONT', 'cxlpool-fm')
 
     def kill_an_agent(self, draw, _jobs):
-        draw.choice(list(self.cluster.machines.values())).run('systemctl kill -s KILL --kill-who=main cxlpool-agent')
+        self.signal('KILL', 'cxlpool-agent', draw.choice(list(self.cluster.machines.values())))
 
     def kill_the_hooks(self, _draw, _jobs):
         self.head.run('for at in /proc/[0-9]*; do case $(tr "\\0" " " < $at/cmdline) in "cxlpool slurm "*) kill -KILL ${at#/proc/};; esac; done',
