@@ -11,9 +11,11 @@
 #define CXLPOOL_FABRIC_MANAGER_PORTS_STORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "proto/support/executor.h"
 
 namespace cxlpool::fm {
@@ -38,7 +40,9 @@ struct StoreImage {
   uint64_t epoch = 0;     // Now ours. Greater than any before.
   uint64_t revision = 0;  // 0: new and empty.
   StoreLimits limits;
-  std::vector<Row> rows;
+  std::vector<Row> rows;  // None where a follower was told them already.
+  // How often Beat has to be called while nothing is committed; 0: never.
+  absl::Duration beat_interval;
 };
 
 // One atomic change: puts, in order, insert or replace; then erases, where absent keys are fine.
@@ -50,6 +54,23 @@ struct StoreBatch {
   std::vector<uint64_t> erases;
 };
 
+// Who has a store that several managers want.
+struct StoreOwner {
+  std::string address;  // Where it is asked; empty: it has not said.
+  uint64_t epoch = 0;
+  uint64_t revision = 0;
+};
+
+// What a manager hears of a store while another has it. Called one after the other, from a thread
+// of the store's, which waits meanwhile.
+struct StoreFollower {
+  std::function<void(const StoreOwner&)> on_owner;
+  // Without these two Open reads all there is once it has the store. All there is; what was told
+  // before does not count any more:
+  std::function<void(StoreImage)> on_image;
+  std::function<void(StoreBatch)> on_batch;  // And what was committed since.
+};
+
 // A copy of the store that has been made.
 struct StoreBackup {
   uint64_t revision = 0;  // What it holds: everything up to here and nothing after.
@@ -59,6 +80,11 @@ struct StoreBackup {
 class Store {
  public:
   virtual ~Store() = default;
+
+  // For a store that several managers may want, before Open, which then waits for its turn: until
+  // nobody has it, or whoever has it gives no sign of life. Where only one manager can reach a
+  // store there is no turn to wait for, and `follower` hears nothing.
+  virtual void Follow(StoreFollower /*follower*/) {}
 
   // Takes the store over and reads it whole. Call once, first.
   // DATA_LOSS/STORE_CORRUPT: a row fails its checksum (restore a backup).
@@ -81,6 +107,10 @@ class Store {
   // FAILED_PRECONDITION/STORE_NOT_OPEN: Open has not succeeded.
   // DATA_LOSS or UNKNOWN: the outcome cannot be known; the caller must stop and reopen.
   virtual void Commit(StoreBatch batch, Done done) = 0;
+
+  // A sign of life, where there was no commit for StoreImage::beat_interval. Where it cannot be
+  // given `lost` is called.
+  virtual void Beat() {}
 
   // Copies the store, as of one revision, into a new file at the absolute `path`, which only its
   // owner can read and which is on stable storage before `done`. Commits go on meanwhile. When it

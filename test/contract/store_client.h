@@ -20,11 +20,20 @@ class StoreClient {
   explicit StoreClient(std::unique_ptr<Store> store) : store_(std::move(store)) {}
 
   absl::StatusOr<StoreImage> Open() {
+    auto future = StartOpen();
+    return WaitOpen(future);
+  }
+
+  std::future<absl::StatusOr<StoreImage>> StartOpen() {
     auto promise = std::make_shared<std::promise<absl::StatusOr<StoreImage>>>();
     auto future = promise->get_future();
     store_->Open(
         [lost = lost_](absl::Status why) { lost->set_value(std::move(why)); },
         [promise](absl::StatusOr<StoreImage> image) { promise->set_value(std::move(image)); });
+    return future;
+  }
+
+  absl::StatusOr<StoreImage> WaitOpen(std::future<absl::StatusOr<StoreImage>>& future) {
     if (future.wait_for(kPatience) != std::future_status::ready) {
       return absl::DeadlineExceededError("Open has not completed");
     }

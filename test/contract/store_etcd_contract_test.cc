@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <future>
 #include <iostream>
 #include <map>
 #include <random>
@@ -12,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
+#include "proto/support/loop.h"
+#include "proto/support/mutex.h"
 #include "test/contract/store_contract.h"
 #include "test/rigs/etcd_cluster.h"
 
@@ -193,6 +196,163 @@ TEST(EtcdStoreTest, AClaimKnowsWhatWasFoldedMeanwhile) {
   const auto image = last.Open();
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_EQ(RowsOf(*image), model);
+}
+
+// What a standby has heard of the store.
+struct Standby {
+  explicit Standby(std::unique_ptr<Store> store) : client(std::move(store)) {
+    client.store().Follow({.on_owner =
+                               [this](const StoreOwner& seen) {
+                                 MutexLock lock(mutex);
+                                 owner = seen;
+                               },
+                           .on_image =
+                               [this](const StoreImage& image) {
+                                 MutexLock lock(mutex);
+                                 rows = RowsOf(image);
+                                 ++images;
+                               },
+                           .on_batch =
+                               [this](StoreBatch batch) {
+                                 MutexLock lock(mutex);
+                                 for (Row& row : batch.puts) rows[row.key] = std::move(row.value);
+                                 for (const uint64_t key : batch.erases) rows.erase(key);
+                                 ++batches;
+                               }});
+    opening = client.StartOpen();
+  }
+
+  bool is_waiting() const {
+    return opening.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+  }
+
+  absl::StatusOr<StoreImage> Wait() { return client.WaitOpen(opening); }
+
+  Mutex mutex;
+  StoreOwner owner ABSL_GUARDED_BY(mutex);
+  Model rows ABSL_GUARDED_BY(mutex);
+  int images ABSL_GUARDED_BY(mutex) = 0;
+  int batches ABSL_GUARDED_BY(mutex) = 0;
+  StoreClient client;  // Calls the above until it ends.
+  std::future<absl::StatusOr<StoreImage>> opening;
+};
+
+constexpr absl::Duration kTakeover = absl::Milliseconds(1500);
+
+// An owner that commits, idles and folds keeps the store for as long as it gives signs of life; the
+// standby has every change. Then the owner is silent.
+TEST(EtcdStoreTest, AStandbyFollowsAndTakesOverOnceTheOwnerIsSilent) {
+  for (const uint64_t fold_bytes : {uint64_t{200'000}, uint64_t{1}}) {
+    EtcdHarness harness(fold_bytes, /*fold_step_bytes=*/100'000);
+    harness.options().takeover = kTakeover;
+    harness.options().address = "first:7600";
+    SystemClock clock;
+    std::atomic<int64_t> until = 0;  // ms
+    harness.options().owned_until = [&](absl::Duration owned) {
+      until = owned / absl::Milliseconds(1);
+    };
+    std::minstd_rand random(static_cast<unsigned>(fold_bytes));
+    Model model;
+    StoreClient owner(harness.Make());
+    ASSERT_TRUE(owner.Open().ok());
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(ChangeBoth(owner, model, random).ok());
+
+    harness.options().owned_until = nullptr;
+    harness.options().address = "";
+    Standby standby(harness.Make());
+    const absl::Duration end = clock.Elapsed() + 2 * kTakeover;
+    while (clock.Elapsed() < end) {
+      if (random() % 4 == 0) {
+        absl::SleepFor(kTakeover / 5);
+        owner.store().Beat();
+      } else {
+        ASSERT_TRUE(ChangeBoth(owner, model, random).ok());
+      }
+    }
+    ASSERT_TRUE(standby.is_waiting()) << "an owner that lives was deposed";
+    const absl::Duration silent = clock.Elapsed();
+    const auto image = standby.Wait();
+    const absl::Duration took = clock.Elapsed() - silent;
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_GT(clock.Elapsed(), absl::Milliseconds(until.load()))
+        << "the owner may take the store for its own still";
+    EXPECT_LT(took, 1.3 * kTakeover);
+    EXPECT_TRUE(image->rows.empty());
+    EXPECT_EQ(image->revision, owner.revision());
+    EXPECT_GT(image->epoch, owner.epoch());
+    {
+      MutexLock lock(standby.mutex);
+      EXPECT_EQ(standby.rows, model);
+      EXPECT_EQ(standby.owner.address, "first:7600");
+      EXPECT_EQ(standby.owner.epoch, owner.epoch());
+      EXPECT_EQ(standby.owner.revision, owner.revision());
+      // Where the log is folded at once, all is read again and again.
+      EXPECT_GT(fold_bytes == 1 ? standby.images - 1 : standby.batches, 0);
+    }
+    EXPECT_EQ(ReasonOf(owner.CommitNext({{1, "too late"}})), "STORE_FENCED");
+
+    // What it took over can be folded and read by the next.
+    for (int i = 0; i < 60; ++i) ASSERT_TRUE(ChangeBoth(standby.client, model, random).ok());
+    harness.options().takeover = absl::ZeroDuration();
+    StoreClient last(harness.Make());
+    const auto all = last.Open();
+    ASSERT_TRUE(all.ok()) << all.status();
+    EXPECT_EQ(RowsOf(*all), model);
+  }
+}
+
+TEST(EtcdStoreTest, AStandbyDoesNotWaitForOneThatLetGo) {
+  EtcdHarness harness;
+  harness.options().takeover = kTakeover;
+  Model model;
+  std::minstd_rand random(1);
+  auto owner = std::make_unique<StoreClient>(harness.Make());
+  ASSERT_TRUE(owner->Open().ok());
+  Standby standby(harness.Make());
+  ASSERT_TRUE(ChangeBoth(*owner, model, random).ok());
+  ASSERT_TRUE(standby.is_waiting());
+  const absl::Time gone = absl::Now();
+  owner = nullptr;
+  ASSERT_TRUE(standby.Wait().ok());
+  EXPECT_LT(absl::Now() - gone, kTakeover / 2);
+  MutexLock lock(standby.mutex);
+  EXPECT_EQ(standby.rows, model);
+}
+
+// A sign of life comes between the last look and the claim: the owner keeps the store.
+TEST(EtcdStoreTest, AClaimComparesTheLastSignOfLife) {
+  EtcdHarness harness;
+  harness.options().takeover = kTakeover;
+  StoreClient owner(harness.Make());
+  ASSERT_TRUE(owner.Open().ok());
+  std::atomic<int> claims = 0;
+  harness.options().before_claim = [&] {
+    ++claims;
+    owner.store().Beat();
+    absl::SleepFor(absl::Milliseconds(300));
+  };
+  Standby standby(harness.Make());
+  absl::SleepFor(3 * kTakeover);
+  EXPECT_GT(claims, 1);
+  EXPECT_TRUE(standby.is_waiting());
+  EXPECT_TRUE(owner.CommitNext({{1, "still here"}}).ok());
+  harness.options().before_claim = nullptr;
+}
+
+// Who waits can be told to end.
+TEST(EtcdStoreTest, AStandbyCanBeClosed) {
+  EtcdHarness harness;
+  harness.options().takeover = kTakeover;
+  StoreClient owner(harness.Make());
+  ASSERT_TRUE(owner.Open().ok());
+  auto waiting = harness.Make();
+  std::promise<absl::Status> opened;
+  waiting->Open([](absl::Status) {},
+                [&](absl::StatusOr<StoreImage> image) { opened.set_value(image.status()); });
+  absl::SleepFor(absl::Milliseconds(300));
+  waiting = nullptr;
+  EXPECT_TRUE(absl::IsCancelled(opened.get_future().get()));
+  EXPECT_TRUE(owner.CommitNext({{1, "mine"}}).ok());
 }
 
 }  // namespace

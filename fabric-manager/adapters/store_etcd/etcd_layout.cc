@@ -58,13 +58,16 @@ std::optional<EtcdHead> ParseHead(absl::string_view text) {
 }
 
 std::string ToText(const EtcdFolded& folded) {
-  return absl::StrCat(folded.revision, " ", folded.digest);
+  return absl::StrCat(folded.revision, " ", folded.digest, " ", folded.pack_bytes);
 }
 
 std::optional<EtcdFolded> ParseFolded(absl::string_view text) {
   const std::vector<std::string> words = absl::StrSplit(text, ' ');
   EtcdFolded folded;
-  if (words.size() != 2 || !absl::SimpleAtoi(words[0], &folded.revision)) return std::nullopt;
+  if (words.size() != 3 || !absl::SimpleAtoi(words[0], &folded.revision) ||
+      !absl::SimpleAtoi(words[2], &folded.pack_bytes)) {
+    return std::nullopt;
+  }
   folded.digest = words[1];
   return folded;
 }

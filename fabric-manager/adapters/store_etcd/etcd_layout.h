@@ -2,10 +2,10 @@
 //
 //   head           who owns the store, and what was committed last (EtcdHead)
 //   log/REV/PART   what the commit of that revision changed, in pieces; a piece is nobody's where
-//   REV
-//                  is beyond head's revision
+//                  REV is beyond head's revision
 //   p/FIRST        a pack (ports/pack.h) of the records from FIRST on
 //   folded         up to which revision the packs have what the log had, and the digest there
+//   beat           the owner's last sign of life, or that it has let go
 //
 // REV, PART and FIRST are 16 hexadecimal digits, so that keys are in order of the numbers.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_LAYOUT_H_
@@ -27,7 +27,7 @@ struct EtcdHead {
   uint64_t epoch = 0;
   uint64_t revision = 0;
   std::string digest;  // Of all changes so far: NextDigest.
-  std::string owner;   // A UUID of the process.
+  std::string owner;   // A UUID of the process, and "@" and its address where it has one.
 
   friend bool operator==(const EtcdHead&, const EtcdHead&) = default;
 };
@@ -38,6 +38,7 @@ std::optional<EtcdHead> ParseHead(absl::string_view text);
 struct EtcdFolded {
   uint64_t revision = 0;
   std::string digest;
+  uint64_t pack_bytes = 0;  // Of all packs.
 };
 std::string ToText(const EtcdFolded& folded);
 std::optional<EtcdFolded> ParseFolded(absl::string_view text);
@@ -50,6 +51,7 @@ class EtcdKeys {
 
   std::string Head() const { return prefix_ + "head"; }
   std::string Folded() const { return prefix_ + "folded"; }
+  std::string Beat() const { return prefix_ + "beat"; }
   std::string Log(uint64_t revision, uint64_t part = 0) const;
   std::string LogEnd() const { return prefix_ + "log0"; }
   std::string Pack(uint64_t first) const;

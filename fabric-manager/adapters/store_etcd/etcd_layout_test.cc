@@ -30,8 +30,9 @@ TEST(EtcdLayoutTest, HeadsComeBackAndOthersDoNot) {
   for (const char* text : {"", "1 2 ab", "1 2 ab me more", "x 2 ab me", "1 -2 ab me"}) {
     EXPECT_EQ(ParseHead(text), std::nullopt) << text;
   }
-  EXPECT_EQ(ParseFolded(ToText(EtcdFolded{7, "cd"}))->digest, "cd");
-  EXPECT_EQ(ParseFolded("7"), std::nullopt);
+  EXPECT_EQ(ParseFolded(ToText(EtcdFolded{7, "cd", 100}))->digest, "cd");
+  EXPECT_EQ(ParseFolded(ToText(EtcdFolded{7, "cd", 100}))->pack_bytes, 100u);
+  EXPECT_EQ(ParseFolded("7 cd"), std::nullopt);
 }
 
 TEST(EtcdLayoutTest, AChangeIsReadAsItWasWrittenOrNotAtAll) {

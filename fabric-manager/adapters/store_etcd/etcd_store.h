@@ -33,19 +33,34 @@ struct EtcdStoreOptions {
   // where a transaction that is answered by an error may have been carried out.
   uint64_t max_bytes = uint64_t{3} << 30;
 
-  // The log is folded when it is larger, so much of it between two commits.
-  uint64_t fold_bytes = uint64_t{8} << 20;
+  // The log is folded when it is larger, so much of it between two commits. Whoever follows and is
+  // further behind has to read all again.
+  uint64_t fold_bytes = uint64_t{64} << 20;
   uint64_t fold_step_bytes = uint64_t{1} << 20;
 
   // A commit whose outcome is not known after this answers UNKNOWN/STORE_STUCK.
   absl::Duration commit_deadline = absl::Seconds(30);
 
-  // For tests: called between what Open reads and its claim.
+  // Where other managers want the store, too: Open takes it over once its owner has given no sign
+  // of life for so long. 0: Open takes it over at once.
+  absl::Duration takeover = absl::ZeroDuration();
+  std::string address;  // Of this manager, for StoreOwner; without spaces.
+  // Told whenever etcd took a sign of life, on the store's thread: until when, on Clock::Elapsed,
+  // no other manager takes the store over (OwnTerm from its sending on). Who goes on after that
+  // without another such call has to end.
+  std::function<void(absl::Duration until)> owned_until = {};
+
+  // For tests: called between what is read and the claim.
   std::function<void()> before_claim = {};
 };
 
+// For how long after a sign of life its sender may take the store for its own, where others take it
+// over after `takeover`. Longer than etcd takes to find a new leader (0.9 s with the timers of
+// docs/replicated.md); what is left is for clocks that do not run alike.
+inline absl::Duration OwnTerm(absl::Duration takeover) { return takeover * 5 / 6; }
+
 // Starts the thread; etcd is asked by Open, on that thread. Completions run there, too. The
-// destructor serves a commit that was asked for.
+// destructor serves a commit that was asked for, and lets go of the store.
 //
 // Open claims the store: the store that had it is fenced at its next commit. Besides what store.h
 // lists, Open answers UNAVAILABLE/STORE_IO: etcd does not answer, or others go on committing.

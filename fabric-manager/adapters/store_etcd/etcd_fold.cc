@@ -1,0 +1,203 @@
+// How the oldest changes of the log are brought into the packs.
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "fabric-manager/adapters/store_etcd/etcd_records.h"
+#include "fabric-manager/adapters/store_etcd/etcd_txn.h"
+#include "proto/support/mutant.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using etcdserverpb::KeyValue;
+using etcdserverpb::RangeRequest;
+using etcdserverpb::TxnRequest;
+
+// Two to a page of etcd's database, with their keys.
+constexpr size_t kEtcdPackBytes = 8000;
+constexpr size_t kPacksOfATxn = 50;
+constexpr int kStepsToForget = 8;  // Steps of folding before etcd is to forget what was.
+constexpr int kIndexPage = 64;     // Packs that are named at once where more are there than known.
+
+size_t SizeOf(const Edit& edit) {
+  return kEntryHeaderBytes + (edit.value == nullptr ? 0 : edit.value->size());
+}
+
+}  // namespace
+
+// One transaction, and what packs_ is to be after it.
+struct EtcdRecords::FoldTxn {
+  TxnRequest txn;
+  std::vector<uint64_t> puts = {};
+  std::vector<uint64_t> gone = {};
+  size_t bytes = 0;   // That it puts;
+  size_t before = 0;  // of what was there.
+  bool whole = true;  // No pack is named twice in a transaction.
+
+  bool TakesMore(size_t more) const {
+    return whole && puts.size() + gone.size() < kPacksOfATxn && bytes + more < kEtcdPartBytes / 2;
+  }
+};
+
+absl::Status EtcdRecords::Fold() {
+  absl::Status status = FoldStep();
+  if (!status.ok()) return Broken(status);
+  if (++folds_ % kStepsToForget == 0) Forget();
+  return absl::OkStatus();
+}
+
+absl::Status EtcdRecords::FoldAll() {
+  while (!tail_.empty()) {
+    if (absl::Status status = FoldStep(); !status.ok()) return status;
+  }
+  Forget();
+  return absl::OkStatus();
+}
+
+// Brings some of the oldest changes into the packs, and takes them off the log. Of several changes
+// of one record only the last is written.
+absl::Status EtcdRecords::FoldStep() {
+  std::map<uint64_t, std::optional<std::string>> rows;
+  size_t count = 0;
+  for (size_t bytes = 0; count < tail_.size() && bytes < options_.fold_step_bytes; ++count) {
+    StoreBatch batch;
+    bytes += tail_[count].bytes.size();
+    if (!DecodeChange(tail_[count].bytes, batch)) {
+      return EtcdCorrupt(keys_.Log(tail_[count].revision));
+    }
+    for (Row& row : batch.puts) rows[row.key] = std::move(row.value);
+    for (const uint64_t key : batch.erases) rows[key] = std::nullopt;
+  }
+  if (count == 0) return absl::OkStatus();
+  std::vector<Edit> edits;
+  edits.reserve(rows.size());
+  for (const auto& [key, value] : rows) {
+    edits.push_back({key, value.has_value() ? &*value : nullptr});
+  }
+  // Packs may be ahead of `folded` when this is broken off: the log is then applied again, in
+  // order, to the same end.
+  for (const Edit* at = edits.data(); at != edits.data() + edits.size();) {
+    auto next = FoldPacks(at, edits.data() + edits.size());
+    if (!next.ok()) return next.status();
+    at = *next;
+  }
+  const Change& last = tail_[count - 1];
+  const std::string folded = ToText(EtcdFolded{last.revision, last.digest, pack_bytes_});
+  TxnRequest txn = Guarded();
+  // The head stays as it is from one step to the next: an earlier one that is sent again, late,
+  // must not name what is in the log no more.
+  if (!CXLPOOL_MUTANT("fold-ends-uncompared")) AddCompare(txn, keys_.Folded(), folded_text_);
+  AddPut(txn, keys_.Folded(), folded);
+  AddDelete(txn, keys_.Log(0), keys_.Log(last.revision + 1));
+  if (absl::Status status = Settle(txn, keys_.Folded(), folded); !status.ok()) return status;
+  return NoteFolded(folded);
+}
+
+// One transaction: as many packs from `at` on as it takes. Answers the first edit that is left.
+absl::StatusOr<const Edit*> EtcdRecords::FoldPacks(const Edit* at, const Edit* end) {
+  const absl::Time deadline = absl::Now() + options_.commit_deadline;
+  absl::Status last;
+  for (; absl::Now() < deadline; absl::SleepFor(kEtcdPause)) {
+    FoldTxn fold{.txn = Guarded()};
+    const Edit* next = at;
+    // The first in any case: a record may be as large as a transaction.
+    while (next == at || (next != end && fold.TakesMore(SizeOf(*next)))) {
+      auto added = FoldPack(next, end, fold);
+      // The index was behind what is in etcd, and is not any more.
+      if (absl::IsCancelled(added.status())) break;
+      if (!added.ok()) return added.status();
+      next = *added;
+    }
+    if (next == at) continue;
+    const auto answer = Send(fold.txn);
+    if (answer.ok() && answer->succeeded()) {
+      for (const uint64_t first : fold.gone) packs_.erase(first);
+      packs_.insert(fold.puts.begin(), fold.puts.end());
+      pack_bytes_ += fold.bytes;
+      pack_bytes_ -= std::min(pack_bytes_, fold.before);
+      return next;
+    }
+    // Refused: a pack that was read is older than what is there (a stale read, or this very
+    // transaction has been carried out); or the store is another's.
+    last = answer.status();
+    if (answer.ok()) {
+      const auto head = ValueOf(keys_.Head());
+      if (!head.ok()) return head.status();
+      if (IsAnothers(*head)) return EtcdFenced(*head);
+    }
+  }
+  return Stuck(last);
+}
+
+// The pack that has the record of `at`, with the edits of its records. CANCELLED: packs_ was not as
+// etcd is, since a transaction was carried out whose answer was lost, or another owner folded; it
+// is nearer to it now.
+absl::StatusOr<const Edit*> EtcdRecords::FoldPack(const Edit* at, const Edit* end, FoldTxn& fold) {
+  // Before the first pack there is room for a new one.
+  auto after = packs_.upper_bound(at->key);
+  const bool is_new = after == packs_.begin();
+  const uint64_t first = is_new ? at->key : *std::prev(after);
+  const Edit* last = after == packs_.end()
+                         ? end
+                         : std::lower_bound(at, end, *after, [](const Edit& edit, uint64_t key) {
+                             return edit.key < key;
+                           });
+  // Not too much at once: the rest of a new end comes with the next transaction.
+  size_t size = 0;
+  for (const Edit* edit = at; edit != last; ++edit) {
+    size += SizeOf(*edit);
+    if (size > kEtcdPartBytes / 2 && edit != at) {
+      last = edit;
+      fold.whole = false;
+      break;
+    }
+  }
+  // All that lies between the pack before and the one behind.
+  RangeRequest request;
+  request.set_key(keys_.Pack(is_new ? 0 : first));
+  request.set_range_end(after == packs_.end() ? keys_.PackEnd() : keys_.Pack(*after));
+  request.set_limit(kIndexPage);
+  const auto read = Read(request);
+  if (!read.ok()) return read.status();
+  const std::string key = keys_.Pack(first);
+  const bool there = !read->kvs().empty();
+  if (there == is_new || read->kvs_size() > 1 || (there && read->kvs(0).key() != key)) {
+    if (!is_new) packs_.erase(first);
+    for (const KeyValue& row : read->kvs()) {
+      const auto found = keys_.FirstOfPack(row.key());
+      if (!found.has_value()) return EtcdCorrupt(row.key());
+      packs_.insert(*found);
+    }
+    return absl::CancelledError();
+  }
+  const std::string old = there ? read->kvs(0).value() : "";
+  // What was read has to be all there is: a read may be stale.
+  if (there) AddCompare(fold.txn, key, "", read->kvs(0).mod_revision());
+  AddCompare(fold.txn, there ? key + '\0' : request.key(), request.range_end(), 0);
+  PackSums sums;
+  std::vector<Pack> out;
+  if (!EditPack(first, old, at, last, after == packs_.end(), sums, out, kEtcdPackBytes)) {
+    return EtcdCorrupt(key);
+  }
+  fold.before += old.size();
+  if (out.empty() && there) {
+    AddDelete(fold.txn, key);
+    fold.gone.push_back(first);
+  }
+  for (Pack& pack : out) {
+    fold.bytes += pack.body.size();
+    fold.puts.push_back(pack.first);
+    AddPut(fold.txn, keys_.Pack(pack.first), std::move(pack.body));
+  }
+  return last;
+}
+
+// Has etcd forget former revisions. That it does not is no harm now: the next time it will.
+void EtcdRecords::Forget() {
+  if (etcd_revision_ != 0) client_->Compact(etcd_revision_).IgnoreError();
+}
+
+}  // namespace cxlpool::fm
