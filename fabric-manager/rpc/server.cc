@@ -1,11 +1,5 @@
 #include "fabric-manager/rpc/server.h"
 
-#include <grpc/grpc.h>
-#include <grpcpp/resource_quota.h>
-#include <grpcpp/server.h>
-#include <grpcpp/server_builder.h>
-
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -21,21 +15,11 @@
 #include "fabric-manager/rpc/refusal_trail.h"
 #include "fabric-manager/rpc/server_health.h"
 #include "fabric-manager/rpc/standard_rpc.h"
-#include "proto/support/address.h"
 #include "proto/support/loop.h"
-#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
-
-constexpr int kMaxMessageBytes = 4 << 20;
-constexpr size_t kMaxMemoryBytes = size_t{512} << 20;  // gRPC's own buffers.
-constexpr int kMaxThreads = 64;
-constexpr int kMaxStreamsPerConnection = 256;
-constexpr int kHandshakeMs = 5000;  // From the hand-over to the first frame of HTTP/2.
-constexpr int kIdleMs =
-    5 * 60'000;  // A connection without calls; clients dial again by themselves.
 
 class Server final : public RpcServer {
  public:
@@ -54,7 +38,7 @@ class Server final : public RpcServer {
                                  const Caller& caller) { return LetIn(peer, caller); },
                 .refused = [this](const auto& peer, const auto& method,
                                   const absl::Status& why) { Refused(peer, method, why); },
-                .empty = [this](const auto& peer) { listener_.NoteEmptyCall(peer); },
+                .empty = [this](const auto& peer) { front_.listener().NoteEmptyCall(peer); },
                 .answered =
                     [this](const AnsweredCall& call) {
                       call_log_.Note(call);
@@ -62,7 +46,7 @@ class Server final : public RpcServer {
                     },
                 .meters = options.meters},
                options.admins),
-        listener_(options.connections, &refused_) {
+        front_(options.connections, &refused_) {
     pool_.AddTo(calls_);
     inventory_.AddTo(calls_);
     access_.AddTo(calls_);
@@ -75,21 +59,7 @@ class Server final : public RpcServer {
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Listen(const ServerOptions& options) {
-    // Once more than it is shut down: the end of the library itself may wait 10 s for a poller of
-    // connections that are gone (gRPC 1.51, tcp_posix.cc), and nothing here needs it.
-    static std::once_flag stays_up;
-    std::call_once(stays_up, grpc_init);
-    grpc::EnableDefaultHealthCheckService(false);
-    grpc::ServerBuilder builder;
-    SetLimits(builder);
-    builder.RegisterCallbackGenericService(&calls_);
-    for (const ListenAddress& listen : options.listen) {
-      if (absl::Status status = ListenOn(listen, options, builder); !status.ok()) return status;
-    }
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr) return absl::InternalError("gRPC's server does not start");
-    listener_.Start();
-    return absl::OkStatus();
+    return front_.Start(options.listen, options.tls, &calls_);
   }
 
   void SetServing(bool serving) override { server_health_.SetServing(serving); }
@@ -102,76 +72,19 @@ class Server final : public RpcServer {
 
   uint64_t watch_lag() override { return pool_.watch_lag(); }
 
-  void Ping(Task task) override { listener_.Ping(std::move(task)); }
+  void Ping(Task task) override { front_.listener().Ping(std::move(task)); }
 
   void Shutdown(absl::Duration grace) override {
-    listener_.Stop();
-    if (server_ == nullptr) return;
-    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
-    server_->Wait();
-    server_.reset();
-    answers_.Stop();  // Its timers know of calls and streams.
+    // The loop's timers know of calls and streams.
+    if (front_.Shutdown(grace)) answers_.Stop();
   }
 
-  std::vector<int> ports() const override { return ports_; }
+  std::vector<int> ports() const override { return front_.ports(); }
 
  private:
-  static void SetLimits(grpc::ServerBuilder& builder) {
-    grpc::ResourceQuota quota("cxlpool-fm");
-    quota.Resize(kMaxMemoryBytes).SetMaxThreads(kMaxThreads);
-    builder.SetResourceQuota(quota);
-    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    // A message that is compressed could become any size: gRPC refuses the call when its headers
-    // say so, with UNIMPLEMENTED and the name of the algorithm.
-    const bool compression = CXLPOOL_MUTANT("compressed-is-inflated");
-    builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, compression);
-    builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, compression);
-    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, compression ? 1 : 0);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-    // What a stream may send before it is read stays at HTTP/2's 64 KiB.
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
-    // Agents ping every 10 s even when they have nothing to say.
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
-  }
-
-  // Connections to the address are accepted by `listener_` and become gRPC's by an acceptor that
-  // knows the credentials.
-  absl::Status ListenOn(const ListenAddress& listen, const ServerOptions& options,
-                        grpc::ServerBuilder& builder) {
-    std::shared_ptr<grpc::ServerCredentials> credentials;
-    if (listen.insecure) {
-      if (absl::Status status = CheckInsecureAddress(listen.address); !status.ok()) return status;
-      credentials = grpc::InsecureServerCredentials();
-    } else {
-      if (options.tls == nullptr) {
-        return Refuse(absl::StatusCode::kInvalidArgument, "NO_TLS",
-                      absl::StrCat("address ", listen.address, " needs TLS"),
-                      "set [tls] ca, cert and key (`cxlpool pki issue manager fm` makes them), or "
-                      "mark a loopback address insecure");
-      }
-      credentials = ServerTls(
-          options.tls, listen.tokens ? ClientCertificate::kOptional : ClientCertificate::kRequired);
-    }
-    acceptors_.push_back(builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials));
-    auto port = listener_.Listen(
-        listen.address, !listen.insecure, [acceptor = acceptors_.back().get()](int fd) {
-          grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-          connection.fd = fd;
-          acceptor->HandleNewConnection(&connection);
-        });
-    if (!port.ok()) return port.status();
-    ports_.push_back(*port);
-    return absl::OkStatus();
-  }
-
   absl::Status LetIn(const std::string& peer, const Caller& caller) {
-    return listener_.Prove(peer, caller.is_local() ? "" : caller.identity(), caller.is_host());
+    return front_.listener().Prove(peer, caller.is_local() ? "" : caller.identity(),
+                                   caller.is_host());
   }
   // `method` is empty for the hello of a session.
   void Refused(const std::string& peer, const std::string& method, const absl::Status& why) {
@@ -198,10 +111,7 @@ class Server final : public RpcServer {
   HostRpc host_;
   Admission admission_;
   Calls calls_;
-  std::vector<int> ports_;
-  std::vector<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>> acceptors_;
-  Listener listener_;
-  std::unique_ptr<grpc::Server> server_;
+  GrpcFront front_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The gRPC server: the four services, reflection, health, credentials and limits. Connections are
-// accepted by listener.h, calls are let in by calls.h.
+// The server of a manager that leads: the four services, reflection and health, behind
+// grpc_front.h. Calls are let in by calls.h.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_SERVER_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_SERVER_H_
 
@@ -11,20 +11,13 @@
 #include "absl/time/time.h"
 #include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/ports/store.h"
-#include "fabric-manager/rpc/listener.h"
+#include "fabric-manager/rpc/grpc_front.h"
 #include "fabric-manager/service/host_sessions.h"
 #include "fabric-manager/service/pool_service.h"
 #include "fabric-manager/service/view.h"
 #include "fabric-manager/service/watch_hub.h"
-#include "proto/support/tls.h"
 
 namespace cxlpool::fm {
-
-struct ListenAddress {
-  std::string address;    // "127.0.0.1:7600", "[::]:7600", "unix:/run/cxlpool/fm.sock".
-  bool insecure = false;  // Only for a Unix socket or a loopback address.
-  bool tokens = false;    // Who has no certificate may connect, and show a token.
-};
 
 struct ServerOptions {
   std::vector<ListenAddress> listen;
