@@ -282,7 +282,7 @@ absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std:
                insecure ? "remove one of them"
                         : "add [tls], or manager.insecure = true for a unix: or loopback address");
   }
-  config.manager_address = manager.AddressText("address", insecure);
+  config.managers = manager.AddressList("address", insecure);
   if (toml->Has("tls")) {
     TomlReader tls = toml->Table("tls");
     config.tls = AgentConfig::Tls{tls.AbsolutePath("ca"), tls.AbsolutePath("cert"),

@@ -5,7 +5,7 @@
 //   observe_interval = "2s"           # How often to look for what changed by itself.
 //
 //   [manager]
-//   address = "10.0.2.100:7443"       # HOST:PORT or unix:PATH
+//   address = "10.0.2.100:7443"       # HOST:PORT or unix:PATH; several with commas between them.
 //   insecure = false                  # true: without TLS; unix: and loopback addresses only.
 //
 //   [tls]                             # Unless manager.insecure.
@@ -94,8 +94,8 @@ struct AgentConfig {
   Adapter adapter = Adapter::kLinux;
   absl::Duration observe_interval = absl::Seconds(2);
   LogLevel log_level = LogLevel::kInfo;
-  std::string manager_address;
-  std::optional<Tls> tls;  // Unset: insecure.
+  std::vector<std::string> managers;  // The addresses, at least one.
+  std::optional<Tls> tls;             // Unset: insecure.
   std::string socket;
   LocalPolicy policy;  // What users are judged by, without agent_uid, which is not configured.
   size_t max_connections = 256;

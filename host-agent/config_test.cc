@@ -218,6 +218,9 @@ TEST(AgentConfigTest, ErrorsNameFileKeyAndRemedy) {
       {"insecure = true", "", "tls"},
       {"address = \"unix:/run/cxlpool/fm.sock\"", "", "address"},
       {"address = \"unix:/run/cxlpool/fm.sock\"", "address = 5", "address"},
+      {"unix:/run/cxlpool/fm.sock", "unix:/fm.sock,", "none beside a comma"},
+      {"unix:/run/cxlpool/fm.sock", "unix:/fm.sock, unix:/fm.sock", "stands twice"},
+      {"unix:/run/cxlpool/fm.sock", "unix:/fm.sock,10.0.2.100:7443", "without TLS"},
       {"\"/tmp/agent.sock\"", "\"agent.sock\"", "socket"},
       {"\"blue\"", "\"tenants/blue\"", "tenant"},
       {"[1000, 1001]", "[]", "allowed_uids"},
@@ -264,6 +267,14 @@ TEST(AgentConfigTest, ErrorsNameFileKeyAndRemedy) {
     EXPECT_NE(status.message().find(row.key), absl::string_view::npos) << status;
     EXPECT_FALSE(RefusalOf(status)->remedy.empty());
   }
+}
+
+TEST(AgentConfigTest, SeveralManagersStandInOneText) {
+  const std::string text =
+      absl::StrReplaceAll(kLinux, {{"10.0.2.100:7443", "10.0.2.100:7443, 10.0.2.101:7443"}});
+  const auto config = ParseAgentConfig(text, "agent.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->managers, (std::vector<std::string>{"10.0.2.100:7443", "10.0.2.101:7443"}));
 }
 
 TEST(AgentConfigTest, InsecureAndTlsContradict) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "host-agent/adapters/emulated/emulated_host_events.h"
 #include "host-agent/adapters/emulated/emulated_host_memory.h"
@@ -149,7 +150,7 @@ class Agent {
     agent->owners_ = std::make_unique<Owners>(agent->core_.get(), &agent->loop_, &agent->clock_,
                                               &agent->processes_, agent->link_.get());
     agent->readiness_ = std::make_unique<Readiness>(
-        agent->core_.get(), config.manager_address, &agent->loop_, &agent->clock_,
+        agent->core_.get(), absl::StrJoin(config.managers, ", "), &agent->loop_, &agent->clock_,
         [](absl::string_view text) { NotifyService(text).IgnoreError(); });
     agent->paths_ = std::make_unique<LinkPaths>(PathsFolderOf(config));
     // Where Regions are parts of files there is none, so that nothing is allocated to be one.
@@ -323,7 +324,7 @@ int Run(const std::string& file) {
     return EXIT_FAILURE;
   }
   LogInfo(kSubject, "serving applications on ", config.socket, ", manager at ",
-          config.manager_address);
+          absl::StrJoin(config.managers, ", "));
   AwaitEnd(
       signals,
       [&] {

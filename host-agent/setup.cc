@@ -33,7 +33,7 @@ AgentOptions CoreOptionsOf(const AgentConfig& config, const AgentSelf& self) {
 
 GrpcLinkOptions LinkOptionsOf(const AgentConfig& config, std::shared_ptr<TlsSource> tls) {
   GrpcLinkOptions options;
-  options.address = config.manager_address;
+  options.addresses = config.managers;
   options.tls = std::move(tls);
   if (config.tls.has_value() && !CXLPOOL_MUTANT("server-name-is-lost")) {
     options.server_name = config.tls->server_name;

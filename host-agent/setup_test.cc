@@ -81,7 +81,7 @@ adapter = "emulated"
 observe_interval = "3s"
 log_level = "error"
 [manager]
-address = "fm:7600"
+address = "fm:7600,fm-2:7600"
 [tls]
 ca = "/ca"
 cert = "/cert"
@@ -136,7 +136,7 @@ TEST(AgentSetupTest, EveryKeyReachesItsPart) {
   const AgentConfig config = EveryKey();
   // A person who adds a field names it here, and says below whom it reaches. main.cc hands on the
   // drain hook with its time, and [tiering] whole.
-  const auto& [host, adapter, observe_interval, log_level, manager_address, tls, socket, policy,
+  const auto& [host, adapter, observe_interval, log_level, managers, tls, socket, policy,
                max_connections, max_connections_per_uid, offline_deadline, drain_hook,
                drain_timeout, tiering, shared_devices, shared_files, emulated_root,
                emulated_bridges, metrics, where] = config;
@@ -162,7 +162,7 @@ TEST(AgentSetupTest, EveryKeyReachesItsPart) {
   EXPECT_EQ(deadline, absl::Seconds(11));
 
   const GrpcLinkOptions link = LinkOptionsOf(config, nullptr);
-  EXPECT_EQ(link.address, "fm:7600");
+  EXPECT_EQ(link.addresses, (std::vector<std::string>{"fm:7600", "fm-2:7600"}));
   EXPECT_EQ(link.server_name, "fm.site");
 
   const LocalServerOptions local = ServerOptionsOf(config);

@@ -8,7 +8,7 @@ import unittest
 from testbed.testing import BUILD, REPOSITORY, main
 
 TEXTS = ('README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'docs/*.md', 'docs/adr/*.md')
-READS = re.compile(r'(?:(?:\.|->)(?:Strings|String|Bool|Number|Numbers|Size|Duration|DurationIn|Level|AbsolutePath|AddressText|Has|Table|Tables)\(|\b(?:NumberIn|ReadReach)\(\w+, )\s*"(\w+)"')
+READS = re.compile(r'(?:(?:\.|->)(?:Strings|String|Bool|Number|Numbers|Size|Duration|DurationIn|Level|AbsolutePath|AddressText|AddressList|Has|Table|Tables)\(|\b(?:NumberIn|ReadReach)\(\w+, )\s*"(\w+)"')
 
 
 def read(name):

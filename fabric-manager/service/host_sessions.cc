@@ -233,6 +233,7 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   welcome.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(lease)));
   welcome.set_manager_version(CXLPOOL_VERSION);
   welcome.set_granule_bytes(GranuleOf(writer_->state()));
+  welcome.set_epoch(epoch_);
   for (const auto& [generation, offer] : offers_[host]) *welcome.add_offers() = offer;
   session.peer->Send(std::move(message));
   listener_.on_session(host, true);

@@ -82,6 +82,10 @@ class HostSessions {
 
   void Start(Listener listener);
 
+  // What agents are told, from the next Welcome on; 0, as at the start: the manager has no
+  // replicas.
+  void SetEpoch(uint64_t epoch) { epoch_ = epoch; }
+
   // A stream's first message. Answers Welcome, or closes the peer with the refusal.
   void OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdentity& identity,
                const v1::Hello& hello);
@@ -159,6 +163,7 @@ class HostSessions {
   Clock* const clock_;
   Writer* const writer_;
   Listener listener_;
+  uint64_t epoch_ = 0;
   uint64_t next_session_ = 1;
   SessionMap sessions_;
   absl::Time warned_ = absl::InfinitePast();                   // When WarnOfCertificates did.

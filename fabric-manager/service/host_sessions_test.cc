@@ -287,6 +287,7 @@ TEST_F(EveryWordOfTheAgentTest, OfAHelloIsKnownOfTheHost) {
 TEST_F(EveryWordOfTheAgentTest, AWelcomeSaysAllThereIsToSay) {
   const HostSessions::Options options;
   rig.sessions.SetOffer("host-a", v1::Offer());
+  rig.sessions.SetEpoch(7);
   const v1::Welcome welcome = rig.Connect("host-a")->welcome;
   const auto* type = v1::Welcome::descriptor();
   for (int i = 0; i < type->field_count(); ++i) {

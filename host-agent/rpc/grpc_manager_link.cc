@@ -14,7 +14,10 @@
 #include "host-agent/rpc/unary_calls.h"
 #include "host-agent/service/backoff.h"
 #include "proto/support/address.h"
+#include "proto/support/log.h"
 #include "proto/support/loop.h"
+#include "proto/support/manager_rotation.h"
+#include "proto/support/mutant.h"
 #include "proto/support/mutex.h"
 #include "proto/support/refusal.h"
 #include "proto/support/status_wire.h"
@@ -24,9 +27,15 @@ namespace cxlpool::agent {
 namespace {
 
 constexpr int kMaxMessageBytes = 16 << 20;
-constexpr int kKeepaliveTime_ms = 10000;  // The manager allows one in 5 s.
-constexpr int kKeepaliveTimeout_ms = 10000;
-constexpr int kConnectTimeout_ms = 10000;  // An emulated machine's first handshake is slow.
+constexpr char kSubject[] = "manager-link";
+
+// How soon a manager that says nothing is taken for gone.
+struct Patience {
+  int keepalive_ms;  // Of the pings, and of the answer to each. The manager allows one a second.
+  int connect_ms;
+};
+constexpr Patience kOneManager = {10000, 10000};  // An emulated machine's first handshake is slow.
+constexpr Patience kSeveralManagers = {2000, 5000};  // Another may lead by then.
 constexpr absl::Duration kMinHeartbeat = absl::Milliseconds(50);
 constexpr absl::Duration kMaxHeartbeat = absl::Minutes(1);
 // A session that lasts so long was a success; one that ends at once must not be dialled at once.
@@ -38,14 +47,17 @@ absl::Status ProtocolError(const std::string& message) {
                 absl::StrCat("the fabric manager ", message), "update the agent or the manager");
 }
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const GrpcLinkOptions& options);
+std::shared_ptr<grpc::Channel> MakeChannel(const GrpcLinkOptions& options,
+                                           const std::string& address);
 
-// A channel and what speaks over it, with the credentials of one moment.
+// A channel to one manager and what speaks over it, with the credentials of one moment.
 struct Wire {
-  explicit Wire(std::shared_ptr<grpc::Channel> over)
-      : channel(std::move(over)),
+  Wire(const GrpcLinkOptions& options, const std::string& to)
+      : address(to),
+        channel(MakeChannel(options, to)),
         host(v1::HostService::NewStub(channel)),
         pool(v1::PoolService::NewStub(channel)) {}
+  const std::string address;
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::HostService::Stub> host;
   const std::unique_ptr<v1::PoolService::Stub> pool;
@@ -53,11 +65,13 @@ struct Wire {
 
 class GrpcManagerLink final : public ManagerLink {
  public:
-  GrpcManagerLink(const GrpcLinkOptions& options, std::shared_ptr<grpc::Channel> channel)
+  explicit GrpcManagerLink(const GrpcLinkOptions& options)
       : options_(options),
         backoff_(options.backoff_min, options.backoff_max, std::random_device()()),
-        calls_(options.address, options.call_timeout),
-        wire_(std::make_shared<Wire>(std::move(channel))),
+        calls_(options.call_timeout),
+        rotation_(options.addresses),
+        said_(options.addresses.size()),
+        wire_(std::make_shared<Wire>(options, options.addresses.front())),
         wired_with_(VersionOf(options)),
         loop_("manager-link") {
     MutexLock lock(door_->mutex);
@@ -119,20 +133,23 @@ class GrpcManagerLink final : public ManagerLink {
 
   void Allocate(v1::AllocateRegionRequest request,
                 DoneWith<v1::AllocateRegionResponse> done) override {
-    calls_.Call(std::move(request), std::move(done), [wire = CurrentWire()](auto... arguments) {
+    const std::shared_ptr<Wire> wire = CurrentWire();
+    calls_.Call(wire->address, std::move(request), std::move(done), [&](auto... arguments) {
       wire->pool->async()->AllocateRegion(std::move(arguments)...);
     });
   }
 
   void Release(v1::ReleaseRegionRequest request,
                DoneWith<v1::ReleaseRegionResponse> done) override {
-    calls_.Call(std::move(request), std::move(done), [wire = CurrentWire()](auto... arguments) {
+    const std::shared_ptr<Wire> wire = CurrentWire();
+    calls_.Call(wire->address, std::move(request), std::move(done), [&](auto... arguments) {
       wire->pool->async()->ReleaseRegion(std::move(arguments)...);
     });
   }
 
   void Get(v1::GetRegionRequest request, DoneWith<v1::Region> done) override {
-    calls_.Call(std::move(request), std::move(done), [wire = CurrentWire()](auto... arguments) {
+    const std::shared_ptr<Wire> wire = CurrentWire();
+    calls_.Call(wire->address, std::move(request), std::move(done), [&](auto... arguments) {
       wire->pool->async()->GetRegion(std::move(arguments)...);
     });
   }
@@ -148,12 +165,20 @@ class GrpcManagerLink final : public ManagerLink {
   void OnWelcomeTimeout(uint64_t attempt);
   void Refused(uint64_t attempt, const absl::Status& why) { Lost(attempt, why, IsPermanent(why)); }
   void Lost(uint64_t attempt, absl::Status why, bool permanent = false);
+  // Whether another manager, which was not tried in this round, is dialled at once.
+  bool TurnFrom(const absl::Status& why);
   void SendInSession(v1::AgentMessage message);
   static uint64_t VersionOf(const GrpcLinkOptions& options) {
     return options.tls == nullptr ? 0 : options.tls->version();
   }
-  // With the certificates of now. gRPC's channels hold theirs for good, and dial again with them.
+  // To the manager whose turn it is, with the certificates of now. gRPC's channels hold theirs for
+  // good, and dial again with them.
   std::shared_ptr<Wire> CurrentWire();
+  // Of the manager whose turn it is.
+  std::string Address() const {
+    MutexLock lock(mutex_);
+    return rotation_.address();
+  }
   // That our own certificate has not ended: an agent may run for longer.
   absl::Status CheckOwnCertificate() const;
   // `why`, or what is wrong with a certificate where that is the reason.
@@ -181,10 +206,14 @@ class GrpcManagerLink final : public ManagerLink {
   absl::Duration welcomed_at_;
   uint64_t written_ = 0;  // Of the session's messages, and since when it is so many or all.
   absl::Duration written_at_;
+  uint64_t highest_epoch_ = 0;  // That a manager has led under.
+  absl::Status round_;          // What will be said of this round of managers; OK: nothing yet.
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::condition_variable streams_gone_;
   int live_streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  ManagerRotation rotation_ ABSL_GUARDED_BY(mutex_);  // Changed by the loop only.
+  std::vector<std::string> said_;  // The loop's: what the log has of each manager since a Welcome.
   std::shared_ptr<Wire> wire_ ABSL_GUARDED_BY(mutex_);
   uint64_t wired_with_ ABSL_GUARDED_BY(mutex_);  // The version of options_.tls.
 
@@ -195,10 +224,8 @@ class GrpcManagerLink final : public ManagerLink {
 std::shared_ptr<Wire> GrpcManagerLink::CurrentWire() {
   MutexLock lock(mutex_);
   const uint64_t version = VersionOf(options_);
-  if (version == wired_with_) return wire_;
-  auto channel = MakeChannel(options_);
-  if (!channel.ok()) return wire_;  // As at the start: its address is one, and so it is.
-  wire_ = std::make_shared<Wire>(*std::move(channel));
+  if (version == wired_with_ && wire_->address == rotation_.address()) return wire_;
+  wire_ = std::make_shared<Wire>(options_, rotation_.address());
   wired_with_ = version;
   return wire_;
 }
@@ -213,8 +240,8 @@ absl::Status GrpcManagerLink::CheckOwnCertificate() const {
 
 absl::Status GrpcManagerLink::Explained(absl::Status why) const {
   if (options_.tls == nullptr || ReasonOf(why) != "MANAGER_UNREACHABLE") return why;
-  absl::Status found = DiagnoseManager(options_.address, options_.server_name,
-                                       *options_.tls->current(), kDiagnosisTimeout);
+  absl::Status found =
+      DiagnoseManager(Address(), options_.server_name, *options_.tls->current(), kDiagnosisTimeout);
   return found.ok() ? why : found;
 }
 
@@ -258,7 +285,7 @@ void GrpcManagerLink::OnHello(uint64_t attempt, absl::StatusOr<v1::Hello> hello)
     ++live_streams_;
   }
   stream_wire_ = CurrentWire();
-  stream_ = SessionStream::Start(stream_wire_->host.get(), options_.address, &loop_,
+  stream_ = SessionStream::Start(stream_wire_->host.get(), stream_wire_->address, &loop_,
                                  std::move(first), std::move(events));
 }
 
@@ -285,7 +312,21 @@ void GrpcManagerLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
   }
 }
 
+// A manager that was replaced may not know it yet: what it wants of this host is no longer true.
 void GrpcManagerLink::OnWelcome(v1::ManagerMessage message) {
+  const uint64_t epoch = message.welcome().epoch();
+  if (epoch != 0 && epoch < highest_epoch_ && !CXLPOOL_MUTANT("lower-epoch-accepted")) {
+    return Lost(attempt_,
+                Refuse(absl::StatusCode::kUnavailable, "LOWER_EPOCH",
+                       absl::StrCat("the fabric manager at ", Address(), " leads under epoch ",
+                                    epoch, ", and one has led under epoch ", highest_epoch_),
+                       "see which managers run, and stop the one that was replaced; if "
+                       "the store is a restored copy, restart the agent",
+                       {{"epoch", absl::StrCat(epoch)}}));
+  }
+  highest_epoch_ = std::max(highest_epoch_, epoch);
+  round_ = absl::OkStatus();
+  said_.assign(said_.size(), "");
   session_ = message.session();
   welcomed_at_ = written_at_ = clock_.Elapsed();
   heartbeat_ = std::clamp(absl::Milliseconds(message.welcome().heartbeat_ms()), kMinHeartbeat,
@@ -308,11 +349,11 @@ void GrpcManagerLink::Beat(uint64_t attempt) {
     written_ = stream_->written();
     written_at_ = now;
   } else if (now - written_at_ > options_.write_timeout) {
-    return Lost(attempt, Refuse(absl::StatusCode::kUnavailable, "MANAGER_UNREACHABLE",
-                                absl::StrCat("the fabric manager at ", options_.address,
-                                             " has taken nothing for ",
-                                             absl::FormatDuration(options_.write_timeout)),
-                                "look at its log, and at the network between"));
+    return Lost(attempt,
+                Refuse(absl::StatusCode::kUnavailable, "MANAGER_UNREACHABLE",
+                       absl::StrCat("the fabric manager at ", Address(), " has taken nothing for ",
+                                    absl::FormatDuration(options_.write_timeout)),
+                       "look at its log, and at the network between"));
   }
   loop_.PostAfter(heartbeat_, [this, attempt] { Beat(attempt); });
 }
@@ -324,33 +365,80 @@ void GrpcManagerLink::SendInSession(v1::AgentMessage message) {
 
 void GrpcManagerLink::OnWelcomeTimeout(uint64_t attempt) {
   if (attempt != attempt_ || session_ != 0) return;
-  Lost(attempt,
-       Refuse(absl::StatusCode::kDeadlineExceeded, "NO_ANSWER",
-              absl::StrCat("the fabric manager at ", options_.address, " has not answered in ",
-                           absl::FormatDuration(options_.welcome_timeout)),
-              "look at its log, and at the network between"));
+  Lost(attempt, Refuse(absl::StatusCode::kDeadlineExceeded, "NO_ANSWER",
+                       absl::StrCat("the fabric manager at ", Address(), " has not answered in ",
+                                    absl::FormatDuration(options_.welcome_timeout)),
+                       "look at its log, and at the network between"));
 }
 
+// Ends the attempt, and begins the next: at once with a manager that was not tried in this round,
+// else after a pause. The core is told of a session that ended, and of a round without one.
 void GrpcManagerLink::Lost(uint64_t attempt, absl::Status why, bool permanent) {
   if (attempt != attempt_) return;
-  const bool settled = session_ != 0 && clock_.Elapsed() - welcomed_at_ >= kSettled;
+  const bool had_session = session_ != 0;
+  const bool settled = had_session && clock_.Elapsed() - welcomed_at_ >= kSettled;
   ++attempt_;
   session_ = 0;
   if (stream_ != nullptr) stream_->Cancel(why);
   stream_.reset();
-  if (settled) backoff_.Reset();
-  const absl::Duration wait = permanent ? options_.refused_retry : backoff_.Next();
-  handlers_.on_lost(std::move(why), permanent);
+  if (settled) {
+    backoff_.Reset();
+    MutexLock lock(mutex_);
+    rotation_.Reached();
+  }
+  const bool at_once = TurnFrom(why);
+  const absl::Duration wait = at_once     ? absl::ZeroDuration()
+                              : permanent ? options_.refused_retry
+                                          : backoff_.Next();
+  if (had_session || !at_once) {
+    if (!had_session && !round_.ok()) {
+      why = round_;
+      permanent = IsPermanent(why);
+    }
+    round_ = absl::OkStatus();
+    handlers_.on_lost(std::move(why), permanent);
+  }
   loop_.PostAfter(wait, [this] { Dial(); });
+}
+
+bool GrpcManagerLink::TurnFrom(const absl::Status& why) {
+  std::string from, to;
+  size_t index = 0;
+  bool at_once = false;
+  {
+    MutexLock lock(mutex_);
+    if (!ManagerRotation::MayAnswerElsewhere(why)) {
+      rotation_.Reached();  // It leads, and so it is the one to ask again.
+      round_ = absl::OkStatus();
+      return false;
+    }
+    index = rotation_.index();
+    from = rotation_.address();
+    at_once = rotation_.Turn(why);
+    to = rotation_.address();
+  }
+  // That one does not lead says less than what is wrong with another.
+  if (round_.ok() || ReasonOf(round_) == "NOT_LEADER") round_ = why;
+  if (from == to) return at_once;
+  // gRPC looks the address up while the core makes its Hello.
+  CurrentWire();
+  std::string text(why.message());
+  if (said_[index] != text) {
+    LogInfo(kSubject, from, " has no session for this agent (", text, "); the next is ", to);
+    said_[index] = std::move(text);
+  }
+  return at_once;
 }
 
 // A channel of its own connection. Keepalives find a manager whose machine is gone, which sends no
 // end of the connection.
-absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const GrpcLinkOptions& options) {
+std::shared_ptr<grpc::Channel> MakeChannel(const GrpcLinkOptions& options,
+                                           const std::string& address) {
+  const Patience& patience = options.addresses.size() > 1 ? kSeveralManagers : kOneManager;
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTime_ms);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeout_ms);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, patience.keepalive_ms);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, patience.keepalive_ms);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // The link has a backoff of its own: gRPC's must not be the longer one.
@@ -358,7 +446,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const GrpcLinkOptions
                    static_cast<int>(absl::ToInt64Milliseconds(options.backoff_min)));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(options.backoff_min)));
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeout_ms);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, patience.connect_ms);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   std::shared_ptr<grpc::ChannelCredentials> credentials;
@@ -366,51 +454,68 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const GrpcLinkOptions
     credentials = ClientTlsOf(*options.tls->current());
     if (!options.server_name.empty()) arguments.SetSslTargetNameOverride(options.server_name);
   } else {
-    if (absl::Status status = CheckInsecureAddress(options.address); !status.ok()) return status;
     credentials = grpc::InsecureChannelCredentials();
   }
-  auto channel = grpc::CreateCustomChannel(options.address, credentials, arguments);
+  auto channel = grpc::CreateCustomChannel(address, credentials, arguments);
   // Looks the address up now. gRPC 1.51 crashes in ClientChannel::CallData::CheckResolutionLocked
   // where a call is cancelled while the first look-up ends.
   channel->GetState(/*try_to_connect=*/true);
   return channel;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<ManagerLink>> MakeGrpcManagerLink(const GrpcLinkOptions& options) {
-  auto channel = MakeChannel(options);
-  if (!channel.ok()) return channel.status();
-  return std::make_unique<GrpcManagerLink>(options, *std::move(channel));
+absl::Status CheckAddresses(const GrpcLinkOptions& options) {
+  if (options.tls != nullptr) return absl::OkStatus();
+  for (const std::string& address : options.addresses) {
+    if (absl::Status status = CheckInsecureAddress(address); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 // Where the manager cannot be reached, DiagnoseManager looks for the cause: gRPC does not give it.
-absl::StatusOr<std::string> AskManager(const GrpcLinkOptions& options, const v1::Hello& hello,
-                                       absl::Duration timeout) {
-  auto channel = MakeChannel(options);
-  if (!channel.ok()) return channel.status();
+absl::StatusOr<std::string> AskOne(const GrpcLinkOptions& options, const std::string& address,
+                                   const v1::Hello& hello, absl::Duration timeout) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   v1::CheckSessionRequest request;
   *request.mutable_hello() = hello;
   v1::CheckSessionResponse answer;
-  absl::Status status =
-      FromWire(v1::HostService::NewStub(*channel)->CheckSession(&context, request, &answer),
-               context, options.address);
+  const auto stub = v1::HostService::NewStub(MakeChannel(options, address));
+  absl::Status status = FromWire(stub->CheckSession(&context, request, &answer), context, address);
   if (status.ok()) {
     return absl::StrCat(
-        "the fabric manager at ", options.address, " takes ", hello.host(), " as ",
-        answer.identity(),
+        "the fabric manager at ", address, " takes ", hello.host(), " as ", answer.identity(),
         answer.active_peer().empty()
             ? ""
             : absl::StrCat("; its agent has a session from ", answer.active_peer()));
   }
   if (ReasonOf(status) == "MANAGER_UNREACHABLE" && options.tls != nullptr) {
     absl::Status found =
-        DiagnoseManager(options.address, options.server_name, *options.tls->current(), timeout);
+        DiagnoseManager(address, options.server_name, *options.tls->current(), timeout);
     if (!found.ok()) return found;
   }
   return status;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ManagerLink>> MakeGrpcManagerLink(const GrpcLinkOptions& options) {
+  if (absl::Status status = CheckAddresses(options); !status.ok()) return status;
+  return std::make_unique<GrpcManagerLink>(options);
+}
+
+// One round of the managers, each with its part of the time.
+absl::StatusOr<std::string> AskManager(const GrpcLinkOptions& options, const v1::Hello& hello,
+                                       absl::Duration timeout) {
+  if (absl::Status status = CheckAddresses(options); !status.ok()) return status;
+  ManagerRotation rotation(options.addresses);
+  absl::Status said;  // That one does not lead says less than what is wrong with another.
+  while (true) {
+    auto answer = AskOne(options, rotation.address(), hello,
+                         timeout / static_cast<int64_t>(options.addresses.size()));
+    if (answer.ok() || !ManagerRotation::MayAnswerElsewhere(answer.status())) return answer;
+    if (said.ok() || ReasonOf(said) == "NOT_LEADER") said = answer.status();
+    if (!rotation.Turn(answer.status())) return said;
+  }
 }
 
 }  // namespace cxlpool::agent

@@ -5,11 +5,16 @@
 // A session that ends is dialled again after a backoff; a refusal that only an operator can change
 // is tried again every few seconds, so that the operator who changes it sees the host come. HTTP/2
 // pings find a connection that went dead.
+//
+// Of several managers one leads, and the link finds it (manager_rotation.h): the backoff comes
+// after a round of all of them. A manager that leads under a lower epoch than one that was met
+// before has been replaced, and gets no session.
 #ifndef CXLPOOL_HOST_AGENT_RPC_GRPC_MANAGER_LINK_H_
 #define CXLPOOL_HOST_AGENT_RPC_GRPC_MANAGER_LINK_H_
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,7 +26,7 @@
 namespace cxlpool::agent {
 
 struct GrpcLinkOptions {
-  std::string address;                     // As gRPC has it: HOST:PORT, or unix:PATH.
+  std::vector<std::string> addresses;      // Each as gRPC has it: HOST:PORT, or unix:PATH.
   std::shared_ptr<TlsSource> tls;          // Null: without TLS; unix: and loopback addresses only.
   std::string server_name = "fm.cxlpool";  // What the manager's certificate must be for.
 
@@ -41,11 +46,11 @@ struct GrpcLinkOptions {
 // FAILED_PRECONDITION/INSECURE_ADDRESS.
 absl::StatusOr<std::unique_ptr<ManagerLink>> MakeGrpcManagerLink(const GrpcLinkOptions& options);
 
-// Whether the manager would take a session that begins with `hello`. Answers a sentence about the
-// host, for people. It reads, and begins no session: the one that a running agent has goes on.
-// Waits for about `timeout` at most. UNAVAILABLE/MANAGER_UNREACHABLE, DEADLINE_EXCEEDED/NO_ANSWER;
-// what DiagnoseManager finds; the manager's refusals of Session; and the errors of
-// MakeGrpcManagerLink.
+// Whether the manager that leads would take a session that begins with `hello`. Answers a sentence
+// about the host, for people. It reads, and begins no session: the one that a running agent has
+// goes on. Waits for about `timeout` at most. UNAVAILABLE/MANAGER_UNREACHABLE,
+// DEADLINE_EXCEEDED/NO_ANSWER; what DiagnoseManager finds; the manager's refusals of Session; and
+// the errors of MakeGrpcManagerLink.
 absl::StatusOr<std::string> AskManager(const GrpcLinkOptions& options, const v1::Hello& hello,
                                        absl::Duration timeout);
 

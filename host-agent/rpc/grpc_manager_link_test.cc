@@ -42,7 +42,7 @@ absl::Status Refused(absl::StatusCode code, const std::string& reason) {
 class GrpcManagerLinkTest : public ::testing::Test {
  protected:
   GrpcManagerLinkTest() {
-    options_.address = manager_.address();
+    options_.addresses = {manager_.address()};
     options_.backoff_min = absl::Milliseconds(5);
     options_.backoff_max = absl::Milliseconds(20);
   }
@@ -368,8 +368,147 @@ TEST_F(GrpcManagerLinkTest, HelloAnsweredAfterTheLinkIsGoneIsDropped) {
 }
 
 TEST_F(GrpcManagerLinkTest, InsecureAddressOffThisMachineIsRefused) {
-  options_.address = "192.0.2.1:7420";
+  options_.addresses = {manager_.address(), "192.0.2.1:7420"};
   EXPECT_EQ(ReasonOf(MakeGrpcManagerLink(options_).status()), "INSECURE_ADDRESS");
+}
+
+// A second manager beside the first.
+class SeveralManagersTest : public GrpcManagerLinkTest {
+ protected:
+  SeveralManagersTest() {
+    options_.addresses = {manager_.address(), other_.address()};
+    options_.backoff_min = options_.backoff_max = absl::Hours(1);  // Nothing here waits for it.
+  }
+  ~SeveralManagersTest() override {
+    if (link_ != nullptr) link_->Stop();
+    other_.Stop();
+  }
+
+  static absl::Status NotLeader(const std::string& leader) {
+    return Refuse(absl::StatusCode::kUnavailable, "NOT_LEADER", "a standby", "call the leader",
+                  {{"leader", leader}});
+  }
+  // The first session at `manager`, after its Hello, which is answered with a Welcome.
+  FakeSession* Welcomed(FakeManager& manager, uint64_t epoch, size_t index = 0) {
+    FakeSession* const session = manager.Session(index);
+    if (session == nullptr) return nullptr;
+    v1::ManagerMessage welcome = Welcome();
+    welcome.mutable_welcome()->set_epoch(epoch);
+    session->Say(std::move(welcome));
+    return session;
+  }
+  bool AwaitWelcomes(size_t count) {
+    return heard_.Await([&] { return welcomes_.size() >= count; });
+  }
+
+  FakeManager other_;
+};
+
+TEST_F(SeveralManagersTest, AStandbyLeadsToTheLeaderAtOnce) {
+  Dial();
+  FakeSession* const standby = manager_.Session(0);
+  ASSERT_NE(standby, nullptr);
+  standby->End(NotLeader(other_.address()));
+  ASSERT_NE(Welcomed(other_, 1), nullptr);
+  EXPECT_TRUE(AwaitWelcomes(1));
+  EXPECT_TRUE(Lost().empty()) << "no session was lost";
+  other_.allocate = [](const auto&, auto* response) {
+    response->mutable_region()->set_name("regions/kv");
+    return absl::OkStatus();
+  };
+  std::promise<absl::StatusOr<v1::AllocateRegionResponse>> allocated;
+  link_->Allocate({}, [&](auto answer) { allocated.set_value(std::move(answer)); });
+  EXPECT_TRUE(allocated.get_future().get().ok()) << "calls go where the session is";
+}
+
+TEST_F(SeveralManagersTest, ARefusalLeadsNobodyElsewhere) {
+  FakeManager stranger;
+  Dial();
+  for (FakeManager* const standby : {&manager_, &other_}) {
+    FakeSession* const session = standby->Session(0);
+    ASSERT_NE(session, nullptr);
+    session->End(NotLeader(stranger.address()));
+  }
+  ASSERT_TRUE(AwaitLost(1));
+  EXPECT_EQ(ReasonOf(Lost()[0].first), "NOT_LEADER") << "said once, of the whole round";
+  link_->Stop();
+  EXPECT_TRUE(stranger.sessions.empty());
+  stranger.Stop();
+}
+
+TEST_F(SeveralManagersTest, WhatIsWrongWithOneIsSaidRatherThanThatAnotherDoesNotLead) {
+  manager_.Stop();
+  Dial();
+  FakeSession* const standby = other_.Session(0);
+  ASSERT_NE(standby, nullptr);
+  standby->End(NotLeader(manager_.address()));
+  ASSERT_TRUE(AwaitLost(1));
+  EXPECT_EQ(ReasonOf(Lost()[0].first), "MANAGER_UNREACHABLE");
+  EXPECT_THAT(Lost()[0].first.message(), HasSubstr(manager_.address()));
+}
+
+TEST_F(SeveralManagersTest, AManagerThatIsGoneIsReplacedAtOnce) {
+  Dial();
+  ASSERT_NE(Welcomed(manager_, 1), nullptr);
+  ASSERT_TRUE(AwaitWelcomes(1));
+  manager_.Stop();
+  ASSERT_NE(Welcomed(other_, 2), nullptr);
+  EXPECT_TRUE(AwaitWelcomes(2));
+  EXPECT_EQ(Lost().size(), 1u);
+}
+
+TEST_F(SeveralManagersTest, AManagerThatWasReplacedGetsNoSession) {
+  options_.backoff_min = options_.backoff_max = absl::Milliseconds(5);
+  Dial();
+  ASSERT_NE(Welcomed(manager_, 8), nullptr);
+  ASSERT_TRUE(AwaitWelcomes(1));
+  manager_.Stop();
+  FakeSession* const replaced = Welcomed(other_, 7);
+  ASSERT_NE(replaced, nullptr);
+  EXPECT_TRUE(other_.watched.Await([&] { return replaced->over; }));
+  manager_.Start();
+  // It has not met a higher one, and one without replicas has none.
+  ASSERT_NE(Welcomed(manager_, 8, 1), nullptr);
+  ASSERT_TRUE(AwaitWelcomes(2));
+  std::vector<uint64_t> epochs;
+  heard_.Set([&] {
+    for (const v1::Welcome& welcome : welcomes_) epochs.push_back(welcome.epoch());
+  });
+  EXPECT_EQ(epochs, (std::vector<uint64_t>{8, 8}));
+}
+
+TEST_F(SeveralManagersTest, AManagerWithoutReplicasHasNoEpochToJudge) {
+  Dial();
+  ASSERT_NE(Welcomed(manager_, 8), nullptr);
+  ASSERT_TRUE(AwaitWelcomes(1));
+  manager_.Stop();
+  ASSERT_NE(Welcomed(other_, 0), nullptr);
+  EXPECT_TRUE(AwaitWelcomes(2));
+}
+
+TEST_F(SeveralManagersTest, ARefusalOfTheLeaderIsNotForOthersToAnswer) {
+  options_.refused_retry = absl::Milliseconds(1);
+  Dial();
+  for (size_t i = 0; i < 3; ++i) {
+    FakeSession* const session = manager_.Session(i);
+    ASSERT_NE(session, nullptr) << i;
+    session->End(Refused(absl::StatusCode::kNotFound, "UNKNOWN_HOST"));
+    ASSERT_TRUE(AwaitLost(i + 1));
+    EXPECT_EQ(ReasonOf(Lost()[i].first), "UNKNOWN_HOST");
+  }
+  EXPECT_TRUE(other_.sessions.empty());
+}
+
+TEST_F(SeveralManagersTest, TheQuestionWhetherAHostIsTakenGoesRoundAsWell) {
+  manager_.Stop();
+  other_.Stop();
+  const absl::Status status = AskManager(options_, v1::Hello(), absl::Seconds(5)).status();
+  EXPECT_EQ(ReasonOf(status), "MANAGER_UNREACHABLE");
+  EXPECT_THAT(status.message(), HasSubstr(manager_.address())) << "the first is named";
+  other_.Start();
+  EXPECT_EQ(AskManager(options_, v1::Hello(), absl::Seconds(5)).status().code(),
+            absl::StatusCode::kUnimplemented)
+      << "the second answers, and has no such method";
 }
 
 TEST(GrpcManagerLinkTlsTest, SessionRunsOverMutualTlsToANameThatIsNotTheAddress) {
@@ -384,7 +523,7 @@ TEST(GrpcManagerLinkTlsTest, SessionRunsOverMutualTlsToANameThatIsNotTheAddress)
   Watched heard;
   bool welcomed = false;
   GrpcLinkOptions options;
-  options.address = manager.address();
+  options.addresses = {manager.address()};
   options.tls =
       *TlsSource::Load({host->ca, host->cert, host->key}, CertificateUse::Agent("host-a"));
   auto link = MakeGrpcManagerLink(options);

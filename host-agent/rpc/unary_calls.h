@@ -23,20 +23,21 @@ namespace cxlpool::agent {
 
 class UnaryCalls {
  public:
-  UnaryCalls(std::string peer, absl::Duration timeout)
-      : peer_(std::move(peer)), timeout_(timeout) {}
+  explicit UnaryCalls(absl::Duration timeout) : timeout_(timeout) {}
 
-  // `start(context, request, response, callback)` starts the call.
+  // `start(context, request, response, callback)` starts the call, to `peer`.
   // RESOURCE_EXHAUSTED/QUEUE_FULL, UNAVAILABLE/MANAGER_UNREACHABLE (stopped): it was not started.
   template <typename Request, typename Response, typename Start>
-  void Call(Request request, DoneWith<Response> done, Start start) {
+  void Call(std::string peer, Request request, DoneWith<Response> done, Start start) {
     struct State {
+      std::string peer;
       grpc::ClientContext context;
       Request request;
       Response response;
       DoneWith<Response> done;
     };
     auto state = std::make_shared<State>();
+    state->peer = std::move(peer);
     state->request = std::move(request);
     state->done = std::move(done);
     state->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));
@@ -48,7 +49,7 @@ class UnaryCalls {
     }
     start(&state->context, &state->request, &state->response,
           [this, state](const grpc::Status& status) mutable {
-            absl::Status end = FromWire(status, state->context, peer_);
+            absl::Status end = FromWire(status, state->context, state->peer);
             if (end.ok()) {
               std::move(state->done)(std::move(state->response));
             } else {
@@ -70,7 +71,6 @@ class UnaryCalls {
   absl::Status Enter(const std::shared_ptr<grpc::ClientContext>& context);
   void Leave(std::shared_ptr<grpc::ClientContext> context);
 
-  const std::string peer_;
   const absl::Duration timeout_;
   Mutex mutex_;
   std::condition_variable left_;

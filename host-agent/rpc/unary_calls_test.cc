@@ -14,13 +14,13 @@ namespace {
 
 // gRPC destroys its callback some time after it has returned from it.
 TEST(UnaryCallsTest, NothingOfACallIsLeftInItsCallbackWhenStopReturns) {
-  UnaryCalls calls("manager", absl::Minutes(1));
+  UnaryCalls calls(absl::Minutes(1));
   auto request = std::make_shared<int>();
   const std::weak_ptr<int> alive = request;
   std::function<void(grpc::Status)> callback;
   bool answered = false;
   calls.Call<std::shared_ptr<int>, int>(
-      std::move(request), [&](absl::StatusOr<int> answer) { answered = answer.ok(); },
+      "manager", std::move(request), [&](absl::StatusOr<int> answer) { answered = answer.ok(); },
       [&](grpc::ClientContext*, const std::shared_ptr<int>*, int*,
           std::function<void(grpc::Status)> end) { callback = std::move(end); });
   EXPECT_FALSE(alive.expired());

@@ -3,11 +3,13 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "proto/support/refusal.h"
 
@@ -91,6 +93,31 @@ absl::StatusOr<Address> ParseAddress(absl::string_view text) {
   absl::string_view path = text;
   if (absl::ConsumePrefix(&path, "unix:")) return ParseUnix(text, path);
   return ParseHostAndPort(text, 1);
+}
+
+absl::StatusOr<std::vector<std::string>> ParseAddressList(absl::string_view text) {
+  constexpr char kList[] = "write them as in fm-1:7600,fm-2:7600, each once";
+  const auto wrong = [&](absl::string_view what) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_ADDRESS",
+                  absl::StrCat("\"", text, "\" is no list of addresses: ", what), kList);
+  };
+  std::vector<std::string> addresses;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    std::string address(absl::StripAsciiWhitespace(part));
+    if (address.empty() && absl::StrContains(text, ',')) {
+      return wrong("there is none beside a comma");
+    }
+    if (const auto parsed = ParseAddress(address); !parsed.ok()) return parsed.status();
+    if (std::find(addresses.begin(), addresses.end(), address) != addresses.end()) {
+      return wrong(absl::StrCat(address, " stands twice"));
+    }
+    addresses.push_back(std::move(address));
+  }
+  if (addresses.size() > kMaxAddresses) {
+    return wrong(
+        absl::StrCat("it has ", addresses.size(), ", and at most ", kMaxAddresses, " are taken"));
+  }
+  return addresses;
 }
 
 // Port 0 is fine here: it lets the kernel choose one.

@@ -4,6 +4,7 @@
 #define CXLPOOL_PROTO_SUPPORT_ADDRESS_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,6 +25,12 @@ struct Address {
 // INVALID_ARGUMENT/BAD_ADDRESS, with what is wrong: no port, a port that is not 1 to 65535, a bare
 // IPv6 address, a socket path that is not absolute or too long, a name that can be none.
 absl::StatusOr<Address> ParseAddress(absl::string_view text);
+
+// Where the managers of one pool are: one address, or several with commas between them, blanks
+// around them left out. INVALID_ARGUMENT/BAD_ADDRESS: one is none, stands twice or is missing
+// beside a comma, or there are more than kMaxAddresses.
+inline constexpr size_t kMaxAddresses = 16;
+absl::StatusOr<std::vector<std::string>> ParseAddressList(absl::string_view text);
 
 // OK if `address` may be used without TLS: it is local. Port 0 will do: tests listen so.
 // FAILED_PRECONDITION/INSECURE_ADDRESS otherwise.

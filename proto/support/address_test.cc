@@ -62,6 +62,36 @@ TEST(AddressTest, WhatIsWrongIsSaid) {
   }
 }
 
+TEST(AddressListTest, OneOrSeveralInTheirOrder) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> lists = {
+      {"fm:7600", {"fm:7600"}},
+      {" fm-2:7600 ,fm-1:7600", {"fm-2:7600", "fm-1:7600"}},
+      {"unix:/run/fm.sock,[::1]:7600", {"unix:/run/fm.sock", "[::1]:7600"}}};
+  for (const auto& [text, want] : lists) {
+    const auto list = ParseAddressList(text);
+    ASSERT_TRUE(list.ok()) << list.status();
+    EXPECT_EQ(*list, want);
+  }
+}
+
+TEST(AddressListTest, WhatIsWrongIsSaid) {
+  std::string many = "fm-0:1";
+  for (size_t i = 1; i <= kMaxAddresses; ++i) many += ",fm-" + std::to_string(i) + ":1";
+  const std::vector<std::pair<std::string, std::string>> lists = {
+      {"", "no port"},
+      {",", "none beside a comma"},
+      {"a:1,", "none beside a comma"},
+      {"a:1, ,b:1", "none beside a comma"},
+      {"a:1,b:1,a:1", "a:1 stands twice"},
+      {"a:1,b", "\"b\" is no address: it has no port"},
+      {many, "has 17, and at most 16"}};
+  for (const auto& [text, what] : lists) {
+    const absl::Status status = ParseAddressList(text).status();
+    EXPECT_EQ(ReasonOf(status), "BAD_ADDRESS") << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(what)) << text;
+  }
+}
+
 TEST(InsecureAddressTest, OnlyUnixSocketsAndLoopbackAreAllowed) {
   for (const char* good : {"unix:/run/cxlpool/fm.sock", "unix:fm.sock", "127.0.0.1:7420",
                            "127.8.9.10:1", "[::1]:7420", "localhost:7420"}) {

@@ -224,16 +224,26 @@ std::string TomlReader::AbsolutePath(const std::string& key, std::optional<std::
 
 // What is wrong is said in the words of address.h, with the line and the key in front.
 std::string TomlReader::AddressText(const std::string& key, bool local) {
-  std::string text = String(key);
-  const absl::StatusOr<Address> address = ParseAddress(text);
-  if (!address.ok()) {
-    const auto refusal = RefusalOf(address.status()).value_or(Refusal{});
-    Fail(key, absl::StrCat("is wrong: ", refusal.message), refusal.remedy);
-  } else if (local && !address->is_local()) {
-    const auto refusal = RefusalOf(CheckInsecureAddress(text)).value_or(Refusal{});
-    Fail(key, absl::StrCat("is wrong: ", refusal.message), refusal.remedy);
-  }
+  const std::string text = String(key);
+  CheckAddresses(key, ParseAddress(text).status(), {text}, local);
   return text;
+}
+
+std::vector<std::string> TomlReader::AddressList(const std::string& key, bool local) {
+  const absl::StatusOr<std::vector<std::string>> list = ParseAddressList(String(key));
+  const std::vector<std::string> addresses = list.value_or(std::vector<std::string>());
+  CheckAddresses(key, list.status(), addresses, local);
+  return addresses;
+}
+
+void TomlReader::CheckAddresses(const std::string& key, absl::Status status,
+                                const std::vector<std::string>& addresses, bool local) {
+  for (const std::string& address : addresses) {
+    if (status.ok() && local) status = CheckInsecureAddress(address);
+  }
+  if (status.ok()) return;
+  const auto refusal = RefusalOf(status).value_or(Refusal{});
+  Fail(key, absl::StrCat("is wrong: ", refusal.message), refusal.remedy);
 }
 
 // A list that is wrong is reported, and read as far as possible: the caller goes on to other keys.

@@ -47,6 +47,8 @@ class TomlReader {
                            std::optional<std::string> otherwise = std::nullopt);
   // As ParseAddress takes it (address.h); `local`: one that may do without TLS.
   std::string AddressText(const std::string& key, bool local);
+  // Likewise, one or several, as ParseAddressList takes them.
+  std::vector<std::string> AddressList(const std::string& key, bool local);
   // As ParseLogLevel takes it; kInfo where the key is not there.
   LogLevel Level(const std::string& key);
   // Empty where the key is not there; so is the next.
@@ -75,6 +77,10 @@ class TomlReader {
   struct File;
   struct Node;
   TomlReader(std::shared_ptr<File> file, std::shared_ptr<Node> node);
+
+  // Fails with `status`, or with what is wrong with an address that is to do without TLS.
+  void CheckAddresses(const std::string& key, absl::Status status,
+                      const std::vector<std::string>& addresses, bool local);
 
   std::shared_ptr<File> file_;
   std::shared_ptr<Node> node_;

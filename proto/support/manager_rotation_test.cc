@@ -1,0 +1,92 @@
+#include "proto/support/manager_rotation.h"
+
+#include <gtest/gtest.h>
+
+#include "proto/support/refusal.h"
+
+namespace cxlpool {
+namespace {
+
+absl::Status Gone() {
+  return Refuse(absl::StatusCode::kUnavailable, "MANAGER_UNREACHABLE", "gone", "start it");
+}
+absl::Status NotLeader(const std::string& leader) {
+  return Refuse(absl::StatusCode::kUnavailable, "NOT_LEADER", "a standby", "call the leader",
+                {{"leader", leader}});
+}
+
+TEST(ManagerRotationTest, EachIsTriedOnceAndThenThereIsAPause) {
+  ManagerRotation rotation({"a", "b", "c"});
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(rotation.address(), "a");
+    EXPECT_TRUE(rotation.Turn(Gone()));
+    EXPECT_EQ(rotation.address(), "b");
+    EXPECT_TRUE(rotation.Turn(Gone()));
+    EXPECT_EQ(rotation.address(), "c");
+    EXPECT_FALSE(rotation.Turn(Gone()));
+  }
+}
+
+TEST(ManagerRotationTest, OneAloneIsCalledAgainAfterAPause) {
+  ManagerRotation rotation({"a"});
+  EXPECT_FALSE(rotation.Turn(Gone()));
+  EXPECT_FALSE(rotation.Turn(NotLeader("a")));
+  EXPECT_EQ(rotation.address(), "a");
+}
+
+TEST(ManagerRotationTest, TheHintComesFirst) {
+  ManagerRotation rotation({"a", "b", "c"});
+  EXPECT_TRUE(rotation.Turn(NotLeader("c")));
+  EXPECT_EQ(rotation.address(), "c");
+  EXPECT_TRUE(rotation.Turn(Gone())) << "b was not tried yet";
+  EXPECT_EQ(rotation.address(), "b");
+}
+
+TEST(ManagerRotationTest, AHintThatIsNotInTheListLeadsNowhere) {
+  for (const char* hint : {"evil:7600", "", "a", "b, c", "B"}) {
+    ManagerRotation rotation({"a", "b", "c"});
+    EXPECT_TRUE(rotation.Turn(NotLeader(hint))) << hint;
+    EXPECT_EQ(rotation.address(), "b") << hint;
+  }
+}
+
+TEST(ManagerRotationTest, AHintToOneThatWasTriedBeginsTheNextRound) {
+  ManagerRotation rotation({"a", "b", "c"});
+  EXPECT_TRUE(rotation.Turn(Gone()));          // a
+  EXPECT_TRUE(rotation.Turn(NotLeader("a")));  // b
+  EXPECT_EQ(rotation.address(), "c") << "two that name each other are no circle without a pause";
+  EXPECT_FALSE(rotation.Turn(NotLeader("b")));
+  EXPECT_EQ(rotation.address(), "b") << "the latest hint counts";
+  EXPECT_TRUE(rotation.Turn(Gone()));
+  EXPECT_TRUE(rotation.Turn(Gone()));
+  EXPECT_FALSE(rotation.Turn(Gone()));
+}
+
+TEST(ManagerRotationTest, WhoAnsweredIsCalledFirstInTheNextRound) {
+  ManagerRotation rotation({"a", "b"});
+  EXPECT_TRUE(rotation.Turn(Gone()));
+  rotation.Reached();
+  EXPECT_EQ(rotation.address(), "b");
+  EXPECT_TRUE(rotation.Turn(Gone()));
+  EXPECT_EQ(rotation.address(), "a");
+  EXPECT_FALSE(rotation.Turn(Gone()));
+}
+
+TEST(ManagerRotationTest, ARefusalOfTheLeaderIsNotForOthersToAnswer) {
+  for (const absl::Status& elsewhere :
+       {Gone(), NotLeader(""), absl::UnavailableError("the connection ended"),
+        Refuse(absl::StatusCode::kUnauthenticated, "MANAGER_NOT_TRUSTED", "expired", "renew it"),
+        Refuse(absl::StatusCode::kUnauthenticated, "CERTIFICATE_REFUSED", "no", "renew it")}) {
+    EXPECT_TRUE(ManagerRotation::MayAnswerElsewhere(elsewhere)) << elsewhere;
+  }
+  for (const absl::Status& here :
+       {absl::OkStatus(), absl::DeadlineExceededError("late"), absl::InternalError("x"),
+        Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE", "x", "x"),
+        Refuse(absl::StatusCode::kUnauthenticated, "NO_IDENTITY", "x", "x"),
+        Refuse(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", "x", "x")}) {
+    EXPECT_FALSE(ManagerRotation::MayAnswerElsewhere(here)) << here;
+  }
+}
+
+}  // namespace
+}  // namespace cxlpool
