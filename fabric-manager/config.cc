@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/address.h"
 #include "fabric-manager/topology_file.h"
 #include "proto/support/refusal.h"
 #include "proto/support/toml_reader.h"
@@ -80,6 +81,40 @@ void ReadFabric(TomlReader& fabric, const FabricReaders& drivers, FmConfig& conf
   }
 }
 
+// Members of etcd that are elsewhere are reached with TLS: whoever can write to them owns the pool.
+void ReadEtcd(TomlReader& store, FmConfig& config) {
+  FmConfig::Etcd& etcd = config.etcd;
+  etcd.endpoints = store.Strings("endpoints");
+  const bool tls = store.Has("ca") || store.Has("cert") || store.Has("key");
+  if (etcd.endpoints.empty()) {
+    store.Fail("endpoints", "is missing", "write HOST:PORT of each member of etcd");
+  }
+  for (const std::string& endpoint : etcd.endpoints) {
+    const auto address = ParseAddress(endpoint);
+    if (!address.ok()) {
+      const auto refusal = RefusalOf(address.status()).value_or(Refusal{});
+      store.Fail("endpoints", absl::StrCat("is wrong: ", refusal.message), refusal.remedy);
+    } else if (!tls && !address->is_local()) {
+      store.Fail("endpoints", absl::StrCat("has ", endpoint, ", which needs TLS"),
+                 "write store.ca, store.cert and store.key");
+    }
+  }
+  etcd.prefix = store.String("prefix", "/cxlpool/");
+  if (!absl::StartsWith(etcd.prefix, "/") || !absl::EndsWith(etcd.prefix, "/") ||
+      etcd.prefix.size() < 3 || absl::StrContains(etcd.prefix, ' ')) {
+    store.Fail("prefix", "is no prefix", "write one like \"/cxlpool/\"");
+  }
+  for (const auto& [key, path] :
+       {std::pair("ca", &etcd.ca), std::pair("cert", &etcd.cert), std::pair("key", &etcd.key)}) {
+    if (!tls) continue;
+    *path = store.AbsolutePath(key);
+    config.where[absl::StrCat("store.", key)] = store.Where(key);
+  }
+  etcd.advertise = store.AddressText("advertise", /*local=*/false);
+  etcd.takeover =
+      store.DurationIn("takeover", absl::Milliseconds(1500), absl::Milliseconds(500), absl::Minutes(1));
+}
+
 }  // namespace
 
 // The first mistake that is met is the one that is named (TomlReader); a key that nobody has asked
@@ -119,8 +154,11 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
     config.where["store.path"] = store.Where("path");
   } else if (kind == "memory") {
     config.store = FmConfig::StoreKind::kMemory;
+  } else if (kind == "etcd") {
+    config.store = FmConfig::StoreKind::kEtcd;
+    ReadEtcd(store, config);
   } else {
-    store.Fail("kind", "is no store", "write \"sqlite\" or \"memory\"");
+    store.Fail("kind", "is no store", "write \"sqlite\", \"etcd\" or \"memory\"");
   }
 
   TomlReader fabric = toml->Table("fabric");

@@ -29,13 +29,21 @@ struct FmConfig {
     std::string ca, cert, key;
     std::string server_name;  // That clients look for in the certificate.
   };
-  enum class StoreKind { kSqlite, kMemory };
+  enum class StoreKind { kSqlite, kMemory, kEtcd };
+  struct Etcd {
+    std::vector<std::string> endpoints;  // Of each member.
+    std::string prefix;
+    std::string ca, cert, key;  // All empty: without TLS, which is for loopback addresses.
+    std::string advertise;      // Where agents and operators reach this manager.
+    absl::Duration takeover;
+  };
 
   std::vector<Listen> listen;
   std::optional<Tls> tls;
   metrics::MetricsSettings metrics;
   StoreKind store = StoreKind::kSqlite;
-  std::string store_path;
+  std::string store_path;  // kSqlite.
+  Etcd etcd;               // kEtcd.
   FenceProgram fence;
   FabricSettings fabric;            // As the driver itself has read it.
   std::vector<std::string> admins;  // Identities that are admins whatever the pool's bindings say.

@@ -47,6 +47,33 @@ TEST(FmConfigTest, ReadsAGoodFile) {
   EXPECT_FALSE(config->tls.has_value());
 }
 
+TEST(FmConfigTest, ReadsAStoreOnEtcd) {
+  const std::string file = absl::StrReplaceAll(
+      kGood, {{"path = \"/var/lib/cxlpool/pool.db\"",
+               "kind = \"etcd\"\nendpoints = [\"127.0.0.1:2379\"]\nadvertise = \"fm-a:7600\""}});
+  const auto config = Parse(file);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->store, FmConfig::StoreKind::kEtcd);
+  EXPECT_EQ(config->etcd.prefix, "/cxlpool/");
+  EXPECT_EQ(config->etcd.takeover, absl::Milliseconds(1500));
+  const std::vector<std::pair<std::pair<std::string, std::string>, std::string>> cases = {
+      {{"127.0.0.1:2379", "etcd-a:2379"}, "store.endpoints: has etcd-a:2379, which needs TLS"},
+      {{"127.0.0.1:2379", "127.0.0.1"}, "store.endpoints: is wrong: "},
+      {{"[\"127.0.0.1:2379\"]", "[]"}, "store.endpoints: is missing"},
+      {{"advertise", "prefix = \"pool\"\nadvertise"}, "store.prefix: is no prefix"},
+      {{"advertise", "ca = \"/etc/ca.pem\"\nadvertise"}, "store.cert: is missing"},
+      {{"advertise", "takeover = \"100ms\"\nadvertise"}, "store.takeover: "},
+      {{"advertise", "advertize"}, "store.advertise: is missing"},
+      {{"etcd", "redis"}, "store.kind: is no store"},
+  };
+  for (const auto& [change, error] : cases) {
+    std::string wrong = file;
+    wrong.replace(wrong.find(change.first), change.first.size(), change.second);
+    EXPECT_TRUE(absl::StrContains(Parse(wrong).status().message(), error))
+        << change.second << ": " << Parse(wrong).status();
+  }
+}
+
 TEST(FmConfigTest, SaysWhatIsWrongAndWhere) {
   const std::vector<std::pair<std::pair<std::string, std::string>, std::string>> cases = {
       {{"\"2GiB\"", "\"1.9GiB\""}, "fm.toml:15: device[0].capacity: is not a"},

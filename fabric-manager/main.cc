@@ -14,6 +14,7 @@
 #include <future>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "fabric-manager/adapters/store_etcd/etcd_store.h"
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
 #include "fabric-manager/config.h"
@@ -29,6 +31,7 @@
 #include "fabric-manager/fsck/fsck.h"
 #include "fabric-manager/rpc/authorize.h"
 #include "fabric-manager/rpc/server.h"
+#include "fabric-manager/rpc/standby_server.h"
 #include "fabric-manager/service/agent_tasks.h"
 #include "fabric-manager/service/lease_keeper.h"
 #include "fabric-manager/service/media_keeper.h"
@@ -42,6 +45,8 @@
 #include "proto/support/installed_script.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
+#include "proto/support/mutex.h"
+#include "proto/support/self_fence.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -56,7 +61,13 @@ constexpr int kNotEmpty = 1;  // Of --check-empty.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
 
-absl::StatusOr<std::unique_ptr<Store>> MakeStore(const FmConfig& config) {
+// `fence`: of a store that has to be given up in time.
+absl::StatusOr<std::unique_ptr<Store>> MakeStore(const FmConfig& config, SelfFence* fence) {
+  if (config.store == FmConfig::StoreKind::kEtcd) {
+    EtcdStoreOptions options = EtcdOptionsOf(config);
+    options.owned_until = [fence](absl::Duration until) { fence->Arm(until); };
+    return MakeEtcdStore(options);
+  }
   if (config.store == FmConfig::StoreKind::kMemory) {
     LogWarning("store", "in memory: everything is forgotten when this process ends");
     return std::make_unique<MemoryStore>(std::make_shared<MemoryDisk>());
@@ -77,78 +88,118 @@ void GiveBackMemory() {
 #endif
 }
 
+// Who has the store, as was last seen. Any thread.
+class OwnerSeen {
+ public:
+  void Set(const StoreOwner& owner) {
+    MutexLock lock(mutex_);
+    owner_ = owner;
+  }
+  StoreOwner Get() const {
+    MutexLock lock(mutex_);
+    return owner_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  StoreOwner owner_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What moves memory, made once the store is ours: before that another manager has the fabric.
+struct Leader {
+  // `tasks`: what the driver was made with.
+  Leader(const FmConfig& config, std::unique_ptr<SessionTasks> of_driver,
+         std::unique_ptr<FabricDriver> fabric, FabricTimes* times, Loop* loop, Clock* clock,
+         Writer* writer)
+      : tasks(std::move(of_driver)),
+        driver(std::make_unique<MeteredFabric>(std::move(fabric), clock, times)),
+        sessions(SessionOptionsOf(config), loop, clock, writer),
+        reconciler(ReconcilerOptionsOf(config), loop, clock, writer, driver.get(), &sessions,
+                   CrashProbe()),
+        leases(loop, clock, writer),
+        media({}, loop, clock, writer, &sessions),
+        pool(loop, writer, &reconciler, &sessions) {
+    tasks->Attach(loop, &sessions);
+  }
+
+  std::unique_ptr<SessionTasks> tasks;
+  std::unique_ptr<FabricDriver> driver;
+  HostSessions sessions;
+  Reconciler reconciler;
+  LeaseKeeper leases;
+  MediaKeeper media;
+  PoolService pool;
+};
+
 // Everything that runs, made in the order it depends on.
 class Manager {
  public:
-  // `tasks`: what the driver was made with.
-  Manager(FmConfig config, std::unique_ptr<Store> store, std::unique_ptr<SessionTasks> tasks,
-          std::unique_ptr<FabricDriver> driver, std::shared_ptr<TlsSource> tls)
+  Manager(FmConfig config, std::unique_ptr<Store> store, std::shared_ptr<TlsSource> tls)
       : config_(std::move(config)),
         admins_(config_.admins),
         store_(std::move(store)),
-        tasks_(std::move(tasks)),
-        driver_(std::make_unique<MeteredFabric>(std::move(driver), &clock_, &fabric_times_)),
         tls_(std::move(tls)),
-        writer_(WriterOptionsOf(config_, driver_->capabilities()), &loop_, &clock_, store_.get(),
-                &views_, &watch_),
-        sessions_(SessionOptionsOf(config_), &loop_, &clock_, &writer_),
-        reconciler_(ReconcilerOptionsOf(config_), &loop_, &clock_, &writer_, driver_.get(),
-                    &sessions_, CrashProbe()),
-        leases_(&loop_, &clock_, &writer_),
-        media_({}, &loop_, &clock_, &writer_, &sessions_),
-        pool_(&loop_, &writer_, &reconciler_, &sessions_) {
-    const FabricCapabilities fabric = driver_->capabilities();
-    writer_.SetLimits({.extent_granule_bytes = fabric.extent_granule_bytes,
-                       .max_lds_per_device = fabric.max_lds_per_device});
-    tasks_->Attach(&loop_, &sessions_);
-  }
+        writer_(WriterOptionsOf(config_), &loop_, &clock_, store_.get(), &views_, &watch_) {}
 
-  // `on_fatal` may be called from any thread, once serving.
-  absl::Status Start(std::function<void(absl::Status)> on_fatal) {
-    std::promise<absl::Status> opened;
+  // Opens the store, which is at once, or its turn comes once no other manager has it. `on_fatal`
+  // may be called from any thread.
+  void Open(std::function<void(absl::Status)> on_fatal, Done opened) {
+    store_->Follow({.on_owner = [this](const StoreOwner& owner) { owner_.Set(owner); },
+                    .on_image = nullptr,
+                    .on_batch = nullptr});
     writer_.Open({.on_committed =
                       [this](const auto& changes) {
-                        reconciler_.OnCommitted(changes);
-                        leases_.OnCommitted(changes);
+                        leader_->reconciler.OnCommitted(changes);
+                        leader_->leases.OnCommitted(changes);
                       },
                   .on_space =
                       [this](const absl::Status& status) {
                         if (RpcServer* const server = serving_.load()) server->NoteStore(status);
                       },
                   .on_fatal = std::move(on_fatal)},
-                 [&](absl::Status status) { opened.set_value(std::move(status)); });
-    if (absl::Status status = opened.get_future().get(); !status.ok()) return status;
+                 std::move(opened));
+  }
+
+  // While another has the store: says to whoever calls who that is.
+  absl::Status StandBy() {
+    auto server = StandbyServer::Start(ServerOptionsOf(config_, {}, tls_), [this] {
+      const StoreOwner owner = owner_.Get();
+      return StandbyFacts{
+          .leader = owner.address, .epoch = owner.epoch, .revision = owner.revision};
+    });
+    if (!server.ok()) return server.status();
+    standby_ = *std::move(server);
+    return absl::OkStatus();
+  }
+
+  // Once the store is open.
+  absl::Status Serve() {
+    if (standby_ != nullptr) standby_->Shutdown(absl::ZeroDuration());
+    standby_ = nullptr;
+    auto tasks = std::make_unique<SessionTasks>();
+    auto driver = config_.fabric.open(tasks.get());
+    if (!driver.ok()) return driver.status();
+    leader_.emplace(config_, std::move(tasks), *std::move(driver), &fabric_times_, &loop_, &clock_,
+                    &writer_);
+    writer_.SetFabric(leader_->driver->capabilities());
     if (absl::Status status = TakeInTopology(); !status.ok()) return status;
     GiveBackMemory();  // What reading the store took and needs no more: a million records' worth.
     std::promise<absl::Status> discovered;
     loop_.Post([&] {
-      sessions_.Start(
-          {.on_segments = [this](
-                              const auto& host, const auto& reports,
-                              bool complete) { reconciler_.OnSegments(host, reports, complete); },
-           .on_events = [this](const auto& host,
-                               const auto& events) { media_.OnEvents(host, events); },
-           .on_session =
-               [this](const auto& host, bool online) {
-                 tasks_->OnSession(host, sessions_.LifeOf(host));
-                 reconciler_.OnSession(host, online);
-                 media_.OnSession(host);
-               },
-           .on_device_answer = [this](const auto& host,
-                                      const auto& answer) { tasks_->OnAnswer(host, answer); }});
-      leases_.Start();
+      StartSessions();
+      leader_->leases.Start();
       LogAnchor();
-      reconciler_.Start([&](absl::Status status) { discovered.set_value(std::move(status)); });
+      leader_->reconciler.Start([&](absl::Status status) { discovered.set_value(status); });
     });
     if (absl::Status status = discovered.get_future().get(); !status.ok()) {
       if (IsFabricBusy(status)) return status;
       LogWarning(kSubject, "the fabric could not be read yet: ", status.message());
     }
-    ServerOptions options = ServerOptionsOf(config_, driver_->capabilities(), tls_);
+    ServerOptions options = ServerOptionsOf(config_, leader_->driver->capabilities(), tls_);
     options.connections = ConnectionLimits::For(RaiseDescriptorLimit());
     options.meters = &writer_.meters();
-    auto server =
-        RpcServer::Start(options, &loop_, &pool_, &sessions_, store_.get(), &views_, &watch_);
+    auto server = RpcServer::Start(options, &loop_, &leader_->pool, &leader_->sessions,
+                                   store_.get(), &views_, &watch_);
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
     serving_ = server_.get();
@@ -164,28 +215,52 @@ class Manager {
   void Reload(const FmConfig& config) {
     SetLogLevel(config.log_level);
     admins_.Set(config.admins);
-    server_->SetAdmins(config.admins);
+    if (server_ != nullptr) server_->SetAdmins(config.admins);
   }
 
   void Stop() {
     metrics_.reset();
+    if (standby_ != nullptr) standby_->Shutdown(absl::ZeroDuration());
     if (server_ != nullptr) {
       server_->SetServing(false);
       server_->Shutdown(kShutdownGrace);
     }
-    tasks_->Stop();  // Nobody answers any more: the driver is not to wait for that.
+    // Nobody answers any more: the driver is not to wait for that.
+    if (leader_.has_value()) leader_->tasks->Stop();
     loop_.Stop();
-    driver_.reset();
+    if (leader_.has_value()) leader_->driver.reset();
     store_.reset();
   }
 
   // Runs `then` once the writer's thread, and then the one that accepts connections, has come to
   // it: that they do is what the watchdog wants to know.
   void Ping(std::function<void()> then) {
-    loop_.Post([this, then = std::move(then)]() mutable { server_->Ping(std::move(then)); });
+    loop_.Post([this, then = std::move(then)]() mutable {
+      if (RpcServer* const server = serving_.load()) return server->Ping(std::move(then));
+      then();
+    });
   }
 
  private:
+  // On the loop.
+  void StartSessions() {
+    leader_->sessions.Start(
+        {.on_segments =
+             [this](const auto& host, const auto& reports, bool complete) {
+               leader_->reconciler.OnSegments(host, reports, complete);
+             },
+         .on_events = [this](const auto& host,
+                             const auto& events) { leader_->media.OnEvents(host, events); },
+         .on_session =
+             [this](const auto& host, bool online) {
+               leader_->tasks->OnSession(host, leader_->sessions.LifeOf(host));
+               leader_->reconciler.OnSession(host, online);
+               leader_->media.OnSession(host);
+             },
+         .on_device_answer = [this](const auto& host,
+                                    const auto& answer) { leader_->tasks->OnAnswer(host, answer); }});
+  }
+
   // The configuration's tables become records of a pool that has none. Of every other pool the
   // records are what counts, and where the configuration says something else an operator hears of
   // it.
@@ -275,18 +350,14 @@ class Manager {
   SystemClock clock_;
   ViewHolder views_;
   WatchHub watch_;
+  OwnerSeen owner_;
   std::unique_ptr<Store> store_;
-  std::unique_ptr<SessionTasks> tasks_;
   FabricTimes fabric_times_;
-  std::unique_ptr<FabricDriver> driver_;
   const std::shared_ptr<TlsSource> tls_;  // Null: every address is insecure.
   Loop loop_{"fm-writer"};
   Writer writer_;
-  HostSessions sessions_;
-  Reconciler reconciler_;
-  LeaseKeeper leases_;
-  MediaKeeper media_;
-  PoolService pool_;
+  std::optional<Leader> leader_;
+  std::unique_ptr<StandbyServer> standby_;
   std::unique_ptr<RpcServer> server_;
   // `server_` once it is there, for the writer's thread.
   std::atomic<RpcServer*> serving_ = nullptr;
@@ -317,33 +388,53 @@ int Run(const std::string& file) {
   auto tls = LoadTlsOf(config);
   if (!tls.ok()) return Fail(tls.status());
   if (absl::Status status = CheckPaths(config); !status.ok()) return Fail(status);
-  auto store = MakeStore(config);
+  auto fence = config.store == FmConfig::StoreKind::kEtcd ? SelfFence::Make() : nullptr;
+  if (!fence.ok()) return Fail(fence.status());
+  auto store = MakeStore(config, fence->get());
   if (!store.ok()) return Fail(store.status());
-  auto tasks = std::make_unique<SessionTasks>();
-  auto driver = config.fabric.open(tasks.get());
-  if (!driver.ok()) return Fail(driver.status());
   CertificateKeeper certificates(kSubject, *tls);
-  Manager manager(config, *std::move(store), std::move(tasks), *std::move(driver), *std::move(tls));
-  const absl::Status started = manager.Start([](const absl::Status& status) {
-    // What was acknowledged is durable; what was not is answered by nobody. Start afresh.
-    _exit(Fail(status));
-  });
-  if (!started.ok()) {
-    manager.Stop();
-    return Fail(started);
-  }
-  NotifyService("READY=1").IgnoreError();
-  certificates.Warn();
-  AwaitEnd(
-      signals,
-      [&] {
-        certificates.Reload();
-        Reload(file, manager);
+  Manager manager(config, *std::move(store), *std::move(tls));
+  const auto await = [&] {
+    return AwaitEnd(
+        signals,
+        [&] {
+          certificates.Reload();
+          Reload(file, manager);
+        },
+        [&] {
+          certificates.Warn();
+          manager.Ping([] { NotifyService("WATCHDOG=1").IgnoreError(); });
+        });
+  };
+  absl::Status started;
+  std::atomic<bool> opened = false;
+  manager.Open(
+      [](const absl::Status& status) {
+        // What was acknowledged is durable; what was not is answered by nobody. Start afresh.
+        _exit(Fail(status));
       },
-      [&] {
-        certificates.Warn();
-        manager.Ping([] { NotifyService("WATCHDOG=1").IgnoreError(); });
+      [&](absl::Status status) {
+        started = std::move(status);
+        opened = true;
+        CutShort();
       });
+  if (config.store == FmConfig::StoreKind::kEtcd && !opened) {
+    LogInfo(kSubject, "standing by: another manager may have the pool");
+    if (absl::Status status = manager.StandBy(); !status.ok()) return Fail(status);
+    NotifyService("READY=1\nSTATUS=standing by").IgnoreError();
+  }
+  bool end = false;
+  while (!opened && !end) end = await();
+  if (!end) {
+    if (started.ok()) started = manager.Serve();
+    if (!started.ok()) {
+      manager.Stop();
+      return Fail(started);
+    }
+    NotifyService("READY=1\nSTATUS=").IgnoreError();
+    certificates.Warn();
+    while (!await()) continue;
+  }
   NotifyService("STOPPING=1").IgnoreError();
   LogInfo(kSubject, "stopping");
   // Durable state needs no goodbye: if something hangs, go.

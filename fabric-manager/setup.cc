@@ -57,7 +57,7 @@ absl::Status CheckDirectory(const std::string& path, bool parents) {
 }
 
 absl::Status CheckStore(const FmConfig& config) {
-  if (config.store == FmConfig::StoreKind::kMemory) return absl::OkStatus();
+  if (config.store != FmConfig::StoreKind::kSqlite) return absl::OkStatus();
   const std::string directory = std::filesystem::path(config.store_path).parent_path().string();
   struct stat found;
   // Where the directory is there, CheckStorePath makes nothing.
@@ -73,11 +73,20 @@ SqliteStoreOptions StoreOptionsOf(const FmConfig& config) {
   return options;
 }
 
-Writer::Options WriterOptionsOf(const FmConfig& config, const FabricCapabilities& fabric) {
+EtcdStoreOptions EtcdOptionsOf(const FmConfig& config) {
+  EtcdStoreOptions options;
+  options.etcd.endpoints = config.etcd.endpoints;
+  options.etcd.ca = config.etcd.ca;
+  options.etcd.cert = config.etcd.cert;
+  options.etcd.key = config.etcd.key;
+  options.prefix = config.etcd.prefix;
+  options.address = config.etcd.advertise;
+  options.takeover = config.etcd.takeover;
+  return options;
+}
+
+Writer::Options WriterOptionsOf(const FmConfig& config) {
   Writer::Options options;
-  options.shares_slices = fabric.shares_slices;
-  options.isolates = fabric.isolates;
-  options.enforces_read_only = fabric.enforces_read_only;
   if (!CXLPOOL_MUTANT("fabric-rules-are-lost")) options.fabric = config.fabric.rules;
   if (!CXLPOOL_MUTANT("default-policy-is-lost")) options.default_policy = config.default_policy;
   return options;
@@ -113,7 +122,7 @@ ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& 
 }
 
 std::optional<uint64_t> StoreBytes(const FmConfig& config) {
-  if (config.store == FmConfig::StoreKind::kMemory) return std::nullopt;
+  if (config.store != FmConfig::StoreKind::kSqlite) return std::nullopt;
   uint64_t bytes = 0;
   for (const char* file : {"", "-wal"}) {
     struct stat found;

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "fabric-manager/adapters/store_etcd/etcd_store.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
 #include "fabric-manager/config.h"
 #include "fabric-manager/rpc/server.h"
@@ -22,7 +23,8 @@
 namespace cxlpool::fm {
 
 SqliteStoreOptions StoreOptionsOf(const FmConfig& config);
-Writer::Options WriterOptionsOf(const FmConfig& config, const FabricCapabilities& fabric);
+EtcdStoreOptions EtcdOptionsOf(const FmConfig& config);
+Writer::Options WriterOptionsOf(const FmConfig& config);
 HostSessions::Options SessionOptionsOf(const FmConfig& config);
 Reconciler::Options ReconcilerOptionsOf(const FmConfig& config);
 // `tls` as LoadTlsOf answers it.

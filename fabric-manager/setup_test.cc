@@ -154,23 +154,37 @@ class SetupTest : public testing::Test {
   std::string directory_;
 };
 
+TEST_F(SetupTest, EveryKeyOfEtcdReachesTheStore) {
+  FmConfig config;
+  config.etcd = {.endpoints = {"a:1", "b:1"},
+                 .prefix = "/pool/",
+                 .ca = "/ca",
+                 .cert = "/cert",
+                 .key = "/key",
+                 .advertise = "fm-a:7600",
+                 .takeover = absl::Seconds(3)};
+  const EtcdStoreOptions options = EtcdOptionsOf(config);
+  EXPECT_EQ(options.etcd.endpoints, config.etcd.endpoints);
+  EXPECT_EQ(options.etcd.ca, "/ca");
+  EXPECT_EQ(options.etcd.cert, "/cert");
+  EXPECT_EQ(options.etcd.key, "/key");
+  EXPECT_EQ(options.prefix, "/pool/");
+  EXPECT_EQ(options.address, "fm-a:7600");
+  EXPECT_EQ(options.takeover, absl::Seconds(3));
+}
+
 TEST_F(SetupTest, EveryKeyReachesItsPart) {
   const FmConfig config = Parse(kEmulated);
   // A person who adds a field names it here, and says below whom it reaches.
-  const auto& [listen, tls, metrics, store, store_path, fence, settings, admins, tables, file,
+  const auto& [listen, tls, metrics, store, store_path, etcd, fence, settings, admins, tables, file,
                log_level, default_policy, heartbeat, lease, attach_timeout, discover_period,
                where] = config;
   FabricCapabilities fabric;
   fabric.driver = "fake";
-  fabric.shares_slices = true;
   fabric.isolates = true;
-  fabric.enforces_read_only = true;
 
-  const Writer::Options writer = WriterOptionsOf(config, fabric);
+  const Writer::Options writer = WriterOptionsOf(config);
   EXPECT_EQ(writer.default_policy, Policy::kLatency);
-  EXPECT_TRUE(writer.shares_slices);
-  EXPECT_TRUE(writer.isolates);
-  EXPECT_TRUE(writer.enforces_read_only);
   EXPECT_TRUE(writer.fabric.slots);
   EXPECT_NE(writer.fabric.check_host, nullptr);
   EXPECT_EQ(writer.fabric.check_host, settings.rules.check_host);

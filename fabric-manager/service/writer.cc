@@ -98,11 +98,16 @@ Writer::Writer(Options options, Executor* executor, Clock* clock, Store* store, 
   context_.next_id = [this] { return NextId(); };
   context_.make_tag = options_.make_tag;
   if (!context_.make_tag) context_.make_tag = [] { return Uuid(RandomUuid()); };
-  context_.shares_slices = options_.shares_slices;
-  context_.isolates = options_.isolates;
-  context_.enforces_read_only = options_.enforces_read_only;
   context_.fabric = options_.fabric;
   context_.default_policy = options_.default_policy;
+}
+
+void Writer::SetFabric(const FabricCapabilities& fabric) {
+  context_.shares_slices = fabric.shares_slices;
+  context_.isolates = fabric.isolates;
+  context_.enforces_read_only = fabric.enforces_read_only;
+  state_.SetLimits({.extent_granule_bytes = fabric.extent_granule_bytes,
+                    .max_lds_per_device = fabric.max_lds_per_device});
 }
 
 void Writer::Open(Listener listener, Done done) {
@@ -114,6 +119,7 @@ void Writer::Open(Listener listener, Done done) {
   store_->Open(
       std::move(lost), [this, done = std::move(done)](absl::StatusOr<StoreImage> image) mutable {
         executor_->Post([this, image = std::move(image), done = std::move(done)]() mutable {
+          if (image.ok() && image->beat_interval > absl::ZeroDuration()) Beat(image->beat_interval);
           std::move(done)(image.ok() ? Load(*std::move(image)) : image.status());
         });
       });
@@ -123,6 +129,13 @@ void Writer::Open(Listener listener, Done done) {
 void Writer::Fail(const absl::Status& why) {
   if (std::exchange(failed_, true)) return;
   listener_.on_fatal(why);
+}
+
+// From the thread that does the manager's work: one that hangs is to give no sign of life.
+void Writer::Beat(absl::Duration interval) {
+  if (failed_) return;
+  store_->Beat();
+  executor_->PostAfter(interval, [this, interval] { Beat(interval); });
 }
 
 // Makes the state of what the store has. Records that do not make a sound pool are DATA_LOSS: going

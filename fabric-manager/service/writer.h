@@ -24,6 +24,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/model/pool/pool_state.h"
+#include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/ports/store.h"
 #include "fabric-manager/service/audit_trail.h"
 #include "fabric-manager/service/meters.h"
@@ -68,9 +69,6 @@ class Writer {
   struct Options {
     size_t max_queue = 16384;    // Items not yet answered; a batch has several.
     size_t max_group = 1024;     // Items in one commit.
-    bool shares_slices = false;  // FabricCapabilities::shares_slices, and so on.
-    bool isolates = false;
-    bool enforces_read_only = false;
     FabricRules fabric = {};  // Of the driver: FabricSettings::rules.
     Policy default_policy = Policy::kPack;
     AuditLimits audit = {};
@@ -91,8 +89,8 @@ class Writer {
   Writer(Options options, Executor* executor, Clock* clock, Store* store, ViewHolder* views,
          WatchHub* watch);
 
-  // Opens the store and loads the state; then Submit may be called. DATA_LOSS if the records do
-  // not make a sound pool.
+  // Opens the store, which may have to wait for its turn, and loads the state; then Submit may be
+  // called. DATA_LOSS if the records do not make a sound pool.
   void Open(Listener listener, Done done);
 
   // Plans on the executor, commits, answers. `audit` says who and what (its time is filled in).
@@ -131,8 +129,8 @@ class Writer {
   size_t queued() const { return queued_.load(std::memory_order_relaxed); }
   size_t max_queue() const { return options_.max_queue; }
 
-  // What the driver says. Before Open.
-  void SetLimits(const FabricLimits& limits) { state_.SetLimits(limits); }
+  // Whose fabric it plans for. Before the first Submit; there may be commits of others before that.
+  void SetFabric(const FabricCapabilities& fabric);
 
   // Volatile knowledge; readers see it at once.
   void SetRuntime(const std::string& host, HostRuntime runtime);
@@ -192,6 +190,7 @@ class Writer {
   void Answer(Planned planned, const absl::Status& status);
   absl::Status Load(StoreImage image);
   void Fail(const absl::Status& why);
+  void Beat(absl::Duration interval);
   uint64_t NextId();
 
   // What readers are shown: after each commit, after the load, and of what is not durable.

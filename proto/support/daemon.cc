@@ -34,6 +34,7 @@ sigset_t BlockSignals() {
   ::sigaddset(&signals, SIGTERM);
   ::sigaddset(&signals, SIGINT);
   ::sigaddset(&signals, SIGHUP);
+  ::sigaddset(&signals, SIGUSR1);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   return signals;
@@ -41,17 +42,20 @@ sigset_t BlockSignals() {
 
 // It waits no longer than the watchdog allows, and at most an hour: `alive` also warns of what ends
 // with time.
-void AwaitEnd(const sigset_t& signals, const std::function<void()>& reload,
+bool AwaitEnd(const sigset_t& signals, const std::function<void()>& reload,
               const std::function<void()>& alive) {
   const absl::Duration interval = std::min(WatchdogInterval(), absl::Hours(1));
   while (true) {
     const timespec wait = absl::ToTimespec(interval);
     const int got = ::sigtimedwait(&signals, nullptr, &wait);
-    if (got == SIGTERM || got == SIGINT) return;
+    if (got == SIGTERM || got == SIGINT) return true;
+    if (got == SIGUSR1) return false;
     if (got == SIGHUP) reload();
     alive();
   }
 }
+
+void CutShort() { ::kill(::getpid(), SIGUSR1); }
 
 // SIGKILL to itself, not _exit: nothing of the process may get a last word.
 std::function<void(absl::string_view)> CrashProbe() {

@@ -19,15 +19,18 @@ namespace cxlpool {
 // again; 1 for everything that may be different the next time, certificates on the disk included.
 int ExitStatusOf(const absl::Status& status);
 
-// Blocks SIGTERM, SIGINT and SIGHUP for this thread and for all threads that it starts afterwards,
-// and answers these three, for AwaitEnd. SIGPIPE is ignored. Call it before anything else in main:
+// Blocks SIGTERM, SIGINT, SIGHUP and SIGUSR1 for this thread and for all threads that it starts
+// afterwards, and answers these, for AwaitEnd. SIGPIPE is ignored. Call it before anything else in main:
 // a SIGHUP that comes early then waits, and does not end the process.
 sigset_t BlockSignals();
 
-// Returns when SIGTERM or SIGINT comes. Meanwhile it calls `reload` after each SIGHUP, and `alive`
+// Returns when SIGTERM or SIGINT comes (true), or CutShort is called (false). Meanwhile it calls `reload` after each SIGHUP, and `alive`
 // after each signal and as often as the service manager's watchdog has to be fed.
-void AwaitEnd(const sigset_t& signals, const std::function<void()>& reload,
+bool AwaitEnd(const sigset_t& signals, const std::function<void()>& reload,
               const std::function<void()>& alive);
+
+// Ends an AwaitEnd of this process, or the next one, by SIGUSR1. Any thread.
+void CutShort();
 
 // CXLPOOL_CRASH_AT=POINT[:N] ends this process by SIGKILL the Nth time it passes the point
 // (CONTRIBUTING.md lists the points): for the kill tests, which restart it and see that it

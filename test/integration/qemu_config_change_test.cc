@@ -110,7 +110,7 @@ class Life {
        std::map<std::string, Machine>& machines)
       : store_(std::move(disk)),
         driver_(std::move(driver)),
-        writer_({.shares_slices = true}, &loop_, &clock_, &store_, &views_, &watch_),
+        writer_({}, &loop_, &clock_, &store_, &views_, &watch_),
         sessions_({}, &loop_, &clock_, &writer_),
         reconciler_({.tick = absl::Milliseconds(20),
                      .discover_period = absl::Milliseconds(100),
@@ -118,6 +118,7 @@ class Life {
                      .retry = absl::Milliseconds(20)},
                     &loop_, &clock_, &writer_, driver_.get(), &sessions_, nullptr),
         pool_(&loop_, &writer_, &reconciler_, &sessions_) {
+    writer_.SetFabric(driver_->capabilities());
     std::promise<absl::Status> opened;
     writer_.Open({.on_committed = [this](const auto& changes) { reconciler_.OnCommitted(changes); },
                   .on_fatal = [](const absl::Status& status) { FAIL() << status; }},

@@ -148,8 +148,9 @@ class SharedChainTest : public testing::Test {
     auto driver = SharedBackend::Open(std::move(config), &tasks_);
     EXPECT_TRUE(driver.ok()) << driver.status();
     driver_ = *std::move(driver);
-    writer_.emplace(Writer::Options{.shares_slices = true}, &loop_, &clock_, &store_, &views_,
+    writer_.emplace(Writer::Options{}, &loop_, &clock_, &store_, &views_,
                     &watch_);
+    writer_->SetFabric(driver_->capabilities());
     sessions_.emplace(HostSessions::Options{}, &loop_, &clock_, &*writer_);
     reconciler_.emplace(Reconciler::Options{.tick = absl::Milliseconds(20),
                                             .discover_period = absl::Milliseconds(200),

@@ -41,6 +41,7 @@ class ServerRig {
     directory = mkdtemp(name.data());
     std::filesystem::create_directory(directory / "store");
     std::promise<absl::Status> opened;
+    writer.SetFabric(fabric.capabilities());
     writer.Open({.on_committed = [](const auto&) {}, .on_fatal = [](const absl::Status&) {}},
                 [&](absl::Status status) { opened.set_value(std::move(status)); });
     EXPECT_TRUE(opened.get_future().get().ok());
@@ -113,7 +114,7 @@ class ServerRig {
   StoreType store{std::make_shared<MemoryDisk>(), &loop};
   ViewHolder views;
   WatchHub watch;
-  Writer writer{{.shares_slices = true, .isolates = true, .fabric = {.slots = true}},
+  Writer writer{{.fabric = {.slots = true}},
                 &loop,
                 &clock,
                 &store,

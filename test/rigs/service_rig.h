@@ -159,16 +159,13 @@ class ServiceRig {
         fabric_(world->plain_hardware ? MakeShellFabric(world)
                                       : std::make_unique<FakeFabric>(world)),
         fabric(*fabric_),
-        writer({.shares_slices = fabric.capabilities().shares_slices,
-                .isolates = fabric.capabilities().isolates,
-                .enforces_read_only = fabric.capabilities().enforces_read_only,
-                .fabric = {.slots = true}},
-               &executor, &executor, &store_, &views, &watch),
+        writer({.fabric = {.slots = true}}, &executor, &executor, &store_, &views, &watch),
         sessions({}, &executor, &executor, &writer),
         reconciler({}, &executor, &executor, &writer, &fabric, &sessions, std::move(probe)),
         leases(&executor, &executor, &writer),
         media({}, &executor, &executor, &writer, &sessions),
         pool(&executor, &writer, &reconciler, &sessions) {
+    writer.SetFabric(fabric.capabilities());
     writer.Open({.on_committed =
                      [this](const auto& changes) {
                        reconciler.OnCommitted(changes);

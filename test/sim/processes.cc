@@ -54,8 +54,7 @@ ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random ra
              Random(random.Next())),
       fabric_(world.scheduler, life, world.rack, world.fabric_faults, Random(random.Next())),
       watch_(kWatchEvents, kFarBehind),
-      writer_({.shares_slices = fabric_.capabilities().shares_slices,
-               .make_tag = world.make_tag,
+      writer_({.make_tag = world.make_tag,
                .encode = [shelf = world.shelf](const fm::Item& item) { return shelf->Keep(item); }},
               &executor_, &executor_, &store_, &views_, &watch_),
       sessions_(kSessions, &executor_, &executor_, &writer_),
@@ -64,9 +63,7 @@ ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random ra
       leases_(&executor_, &executor_, &writer_),
       media_({}, &executor_, &executor_, &writer_, &sessions_),
       pool_(&executor_, &writer_, &reconciler_, &sessions_) {
-  const fm::FabricCapabilities capabilities = fabric_.capabilities();
-  writer_.SetLimits({.extent_granule_bytes = capabilities.extent_granule_bytes,
-                     .max_lds_per_device = capabilities.max_lds_per_device});
+  writer_.SetFabric(fabric_.capabilities());
   writer_.Open(
       {.on_committed =
            [this](const std::vector<fm::Change>& changes) {

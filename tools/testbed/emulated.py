@@ -38,7 +38,7 @@ host = "{name}"
 adapter = "{pool.driver}"
 observe_interval = "500ms"
 [manager]
-address = "127.0.0.1:{pool.port}"
+address = "{pool.addresses}"
 [tls]
 ca = "{pool.pki}/ca.pem"
 cert = "{pool.pki}/host-{name}.pem"

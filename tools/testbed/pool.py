@@ -42,6 +42,7 @@ class Pool:
         self.build, self.directory = Path(build), Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
+        self.addresses = f'127.0.0.1:{self.port}'  # As the CLI and agents have them.
         self.pki = self.directory / 'pki'
         self.manager = None
         self.hosts = {}
@@ -123,8 +124,8 @@ driver = "{self.driver}"
                    f'{host} reaches every device')
 
     # The operator.
-    def cli_command(self, *arguments, timeout='20s'):
-        return [str(self.build / 'bin/cxlpool'), '--manager', f'127.0.0.1:{self.port}', '--ca', f'{self.pki}/ca.pem',
+    def cli_command(self, *arguments, timeout='20s', managers=None):
+        return [str(self.build / 'bin/cxlpool'), '--manager', managers or self.addresses, '--ca', f'{self.pki}/ca.pem',
                 '--cert', f'{self.pki}/operator-admin.pem', '--key', f'{self.pki}/operator-admin.key',
                 '--timeout', timeout, *map(str, arguments)]
 

@@ -8,20 +8,12 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "fabric-manager/adapters/store_etcd/etcd_store.h"
 #include "etcd/v3/kv.pb.h"
 
 namespace cxlpool::fm {
-
-struct EtcdOptions {
-  std::vector<std::string> endpoints;  // HOST:PORT of each member.
-  std::string ca, cert, key;           // PEM files; all empty: no TLS.
-  // Of one try. A member that is stopped does not answer at all.
-  absl::Duration call_timeout = absl::Seconds(1);
-};
 
 // One thread.
 class EtcdClient {

@@ -51,6 +51,8 @@ EtcdRecords::EtcdRecords(const EtcdStoreOptions& options, std::unique_ptr<EtcdCl
 absl::StatusOr<StoreImage> EtcdRecords::Open() {
   for (int i = 0; i < kClaims; ++i) {
     absl::StatusOr<StoreImage> image = Load();
+    // The owner folded, and etcd forgot what was being read.
+    if (absl::IsOutOfRange(image.status())) continue;
     if (!image.ok()) return image;
     if (options_.before_claim != nullptr) options_.before_claim();
     const absl::Status claimed = Claim(/*beat=*/nullptr);

@@ -17,13 +17,20 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "fabric-manager/adapters/store_etcd/etcd_client.h"
 #include "fabric-manager/ports/store.h"
 
 namespace cxlpool::fm {
+
+struct EtcdOptions {
+  std::vector<std::string> endpoints;  // HOST:PORT of each member.
+  std::string ca, cert, key;           // PEM files; all empty: no TLS.
+  // Of one try. A member that is stopped does not answer at all.
+  absl::Duration call_timeout = absl::Seconds(1);
+};
 
 struct EtcdStoreOptions {
   EtcdOptions etcd;

@@ -1,0 +1,123 @@
+// The Store on an etcd that answers wrongly, late, twice or not at all: what a real one may do, and
+// cannot be made to do when a test wants it.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <random>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "fabric-manager/adapters/store_etcd/etcd_store.h"
+#include "proto/support/refusal.h"
+#include "test/contract/store_contract.h"
+#include "test/rigs/fake_etcd.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using Model = std::map<uint64_t, std::string>;
+
+Model RowsOf(const StoreImage& image) {
+  Model rows;
+  for (const Row& row : image.rows) rows[row.key] = row.value;
+  return rows;
+}
+
+EtcdStoreOptions OptionsOf(const FakeEtcd& etcd) {
+  EtcdStoreOptions options;
+  options.etcd.endpoints = {etcd.endpoint()};
+  options.prefix = "/pool/";
+  options.fold_bytes = 4000;  // Small: it folds all the time,
+  options.fold_step_bytes = 2000;  // in several steps between two commits.
+  options.max_bytes = uint64_t{256} << 20;
+  return options;
+}
+
+class FakeHarness : public StoreHarness {
+ public:
+  std::unique_ptr<Store> Make() override { return *MakeEtcdStore(options_); }
+  std::unique_ptr<Store> MakeSmall(uint64_t bytes) override {
+    options_.max_bytes = bytes;
+    return Make();
+  }
+  std::string BackupPath() override { return ""; }
+  void Restore(const std::string&) override {}
+
+ private:
+  FakeEtcd etcd_{1};
+  EtcdStoreOptions options_ = OptionsOf(etcd_);
+};
+
+// That the stand-in is one: where it does nothing wrong, the store is a Store.
+INSTANTIATE_TEST_SUITE_P(FakeEtcd, StoreContractTest,
+                         ::testing::Values(StoreContractParam{
+                             "FakeEtcd", [] { return std::make_unique<FakeHarness>(); }}),
+                         [](const auto& info) { return info.param.name; });
+
+// One pool through all that. Answers how much went wrong; failures are the test's.
+uint64_t Trial(unsigned seed) {
+  std::minstd_rand random(seed);
+  FakeEtcd etcd(seed);
+  const EtcdFaults faults = {.answer_lost = 15,
+                             .refused = 25,
+                             .no_space = 30,
+                             .late = 20,
+                             .doubled = 5,
+                             .stale_read = 6};
+  Model model;
+  std::unique_ptr<StoreClient> owner;
+  const auto take_over = [&] {
+    auto next = std::make_unique<StoreClient>(*MakeEtcdStore(OptionsOf(etcd)));
+    auto image = next->Open();
+    for (int i = 0; i < 50 && absl::IsUnavailable(image.status()); ++i) {
+      next = std::make_unique<StoreClient>(*MakeEtcdStore(OptionsOf(etcd)));
+      image = next->Open();
+    }
+    ASSERT_TRUE(image.ok()) << image.status();
+    ASSERT_EQ(RowsOf(*image), model);
+    // Whoever had it hears of that at its next commit.
+    if (owner != nullptr) {
+      EXPECT_EQ(ReasonOf(owner->CommitNext({{1, "too late"}})), "STORE_FENCED");
+    }
+    owner = std::move(next);
+  };
+  for (int i = 0; i < 80 && !::testing::Test::HasFailure(); ++i) {
+    etcd.Set(faults);
+    if (i % 20 == 0) take_over();
+    if (::testing::Test::HasFailure()) break;
+    std::vector<Row> puts;
+    std::vector<uint64_t> erases;
+    for (unsigned n = 1 + random() % 4; n > 0; --n) {
+      puts.push_back({1 + random() % 40, std::string(random() % 900, static_cast<char>(random()))});
+    }
+    if (random() % 2 == 0) erases.push_back(1 + random() % 40);
+    for (const Row& row : puts) model[row.key] = row.value;
+    for (const uint64_t key : erases) model.erase(key);
+    const absl::Status status = owner->CommitNext(std::move(puts), std::move(erases));
+    EXPECT_TRUE(status.ok()) << "seed " << seed << ", change " << i << ": " << status;
+  }
+  if (!::testing::Test::HasFailure()) take_over();
+  return etcd.faults_done();
+}
+
+TEST(EtcdFaultsTest, NothingIsLostWhateverEtcdAnswers) {
+  int trials = 8, first = 1;
+  const auto read = [](const char* name, int& number) {
+    const char* text = std::getenv(name);
+    return text == nullptr || absl::SimpleAtoi(text, &number);
+  };
+  ASSERT_TRUE(read("CXLPOOL_TRIALS", trials) && read("CXLPOOL_SEED", first));
+  uint64_t faults = 0;
+  for (int seed = first; seed < first + trials && !HasFailure(); ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    faults += Trial(static_cast<unsigned>(seed));
+  }
+  std::cout << trials << " trials from seed " << first << ", " << faults << " faults\n";
+  EXPECT_GT(faults, static_cast<uint64_t>(trials) * 20);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

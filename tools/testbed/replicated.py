@@ -1,0 +1,139 @@
+"""A pool whose records lie on three members of etcd, with managers that stand in for one another."""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from .emulated import EmulatedPool
+from .process import Daemon, TestbedError, wait_until
+
+LOOPBACK = '127.0.0.1'
+
+
+def etcd_program():
+    """What `qemu-cxl/fetch --with etcd` brings; None: it is not there."""
+    cache = os.environ.get('CXLPOOL_CACHE') or os.path.join(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache', 'cxlpool')
+    program = Path(cache) / 'rack/applications/etcd/usr/bin/etcd'
+    return program if os.access(program, os.X_OK) else None
+
+
+def lasting_port():
+    """A port for what is started again: below those that the kernel gives to whoever connects."""
+    while True:
+        port = random.SystemRandom().randrange(10240, 32768)
+        with socket.socket() as s:
+            try:
+                s.bind((LOOPBACK, port))
+                return port
+            except OSError:
+                continue
+
+
+class Etcd:
+    """Three members on this machine."""
+
+    def __init__(self, directory: Path, members=3):
+        self.directory = Path(directory)
+        self.clients = [lasting_port() for _ in range(members)]
+        self.peers = [lasting_port() for _ in range(members)]
+        self.members = [Daemon(f'etcd {n}', self.command(n), self.directory / f'etcd{n}.log') for n in range(members)]
+
+    def command(self, n):
+        client, peer = (f'http://{LOOPBACK}:{ports[n]}' for ports in (self.clients, self.peers))
+        cluster = ','.join(f'm{i}=http://{LOOPBACK}:{port}' for i, port in enumerate(self.peers))
+        return [etcd_program(), '--name', f'm{n}', '--data-dir', self.directory / f'etcd{n}', '--listen-client-urls', client,
+                '--advertise-client-urls', client, '--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer,
+                '--initial-cluster', cluster, '--heartbeat-interval', '50', '--election-timeout', '500', '--snapshot-count', '500',
+                '--experimental-snapshot-catchup-entries', '500', '--quota-backend-bytes', str(8 << 30), '--log-level', 'warn']
+
+    def start(self):
+        for member in self.members:
+            member.start()
+        return self
+
+    def leader(self):
+        """The number of the member that leads; None: there is none, or it cannot be known."""
+        for n, member in enumerate(self.members):
+            if not member.running:
+                continue
+            done = subprocess.run(['curl', '-sm', '2', '-d', '{}', f'http://{LOOPBACK}:{self.clients[n]}/v3/maintenance/status'],
+                                  capture_output=True, text=True)
+            words = dict(part.split(':', 1) for part in done.stdout.replace('"', '').strip('{}').replace('header:{', '').split(',')
+                         if part.count(':') == 1)
+            if words.get('leader') and words['leader'] == words.get('member_id'):
+                return n
+        return None
+
+    def close(self):
+        for member in self.members:
+            if member.running:
+                member.process.send_signal(signal.SIGKILL)
+                member.process.wait()
+
+
+class ReplicatedPool(EmulatedPool):
+    """`managers`: how many. All of them, and the agents, are processes of this machine."""
+
+    def __init__(self, build, directory, managers=2, takeover='1500ms', **shape):
+        super().__init__(build, directory, **shape)
+        self.takeover = takeover
+        self.etcd = Etcd(self.directory)
+        self.ports = [lasting_port() for _ in range(managers)]
+        self.addresses = ','.join(f'{LOOPBACK}:{port}' for port in self.ports)
+        self.managers = []
+
+    def write_manager_config(self):
+        for number, port in enumerate(self.ports):
+            path = self.directory / f'fm{number}.toml'
+            path.write_text(f'''
+[[listen]]
+address = "{LOOPBACK}:{port}"
+[tls]
+ca = "{self.pki}/ca.pem"
+cert = "{self.pki}/manager-fm.pem"
+key = "{self.pki}/manager-fm.key"
+[store]
+kind = "etcd"
+endpoints = {[f"{LOOPBACK}:{client}" for client in self.etcd.clients]}
+advertise = "{LOOPBACK}:{port}"
+takeover = "{self.takeover}"
+[fabric]
+driver = "{self.driver}"
+{self.fabric_toml()}
+{self.manager_toml}
+''')
+            self.managers.append(Daemon(f'manager {number}', [self.build / 'bin/cxlpool-fm', '--config', path],
+                                        self.directory / f'fm{number}.log'))
+        self.manager = self.managers[0]
+
+    def start_manager(self, env=None, wait=True):
+        self.etcd.start()
+        for manager in self.managers:
+            manager.start(env)
+        if wait:
+            wait_until(lambda: self.try_cli('capacity', timeout='2s'), 60, 'a manager leads')
+
+    def leader(self):
+        """The number of the manager that serves; None: none does at the moment."""
+        for number, manager in enumerate(self.managers):
+            if not manager.running:
+                continue
+            one = subprocess.run(self.cli_command('capacity', timeout='1s', managers=f'{LOOPBACK}:{self.ports[number]}'),
+                                 capture_output=True)
+            if one.returncode == 0:
+                return number
+        return None
+
+    def wait_leader(self, timeout=30):
+        return wait_until(lambda: [n for n in [self.leader()] if n is not None], timeout, 'a manager leads')[0]
+
+    def close(self):
+        for host in self.hosts.values():
+            host.agent.kill()
+        for manager in self.managers:
+            manager.kill()
+        self.etcd.close()
