@@ -165,8 +165,9 @@ class GrpcManagerLink final : public ManagerLink {
   void OnWelcomeTimeout(uint64_t attempt);
   void Refused(uint64_t attempt, const absl::Status& why) { Lost(attempt, why, IsPermanent(why)); }
   void Lost(uint64_t attempt, absl::Status why, bool permanent = false);
-  // Whether another manager, which was not tried in this round, is dialled at once.
-  bool TurnFrom(const absl::Status& why);
+  // Whether another manager, which was not tried in this round, is dialled at once. If not, `why`
+  // is what there is to say of the round.
+  bool TurnFrom(absl::Status& why);
   void SendInSession(v1::AgentMessage message);
   static uint64_t VersionOf(const GrpcLinkOptions& options) {
     return options.tls == nullptr ? 0 : options.tls->version();
@@ -207,7 +208,6 @@ class GrpcManagerLink final : public ManagerLink {
   uint64_t written_ = 0;  // Of the session's messages, and since when it is so many or all.
   absl::Duration written_at_;
   uint64_t highest_epoch_ = 0;  // That a manager has led under.
-  absl::Status round_;          // What will be said of this round of managers; OK: nothing yet.
 
   mutable Mutex mutex_;
   std::condition_variable streams_gone_;
@@ -325,7 +325,6 @@ void GrpcManagerLink::OnWelcome(v1::ManagerMessage message) {
                        {{"epoch", absl::StrCat(epoch)}}));
   }
   highest_epoch_ = std::max(highest_epoch_, epoch);
-  round_ = absl::OkStatus();
   said_.assign(said_.size(), "");
   session_ = message.session();
   welcomed_at_ = written_at_ = clock_.Elapsed();
@@ -386,30 +385,27 @@ void GrpcManagerLink::Lost(uint64_t attempt, absl::Status why, bool permanent) {
     MutexLock lock(mutex_);
     rotation_.Reached();
   }
+  const std::string reason = ReasonOf(why);
   const bool at_once = TurnFrom(why);
   const absl::Duration wait = at_once     ? absl::ZeroDuration()
                               : permanent ? options_.refused_retry
                                           : backoff_.Next();
   if (had_session || !at_once) {
-    if (!had_session && !round_.ok()) {
-      why = round_;
-      permanent = IsPermanent(why);
-    }
-    round_ = absl::OkStatus();
+    if (ReasonOf(why) != reason) permanent = IsPermanent(why);
     handlers_.on_lost(std::move(why), permanent);
   }
   loop_.PostAfter(wait, [this] { Dial(); });
 }
 
-bool GrpcManagerLink::TurnFrom(const absl::Status& why) {
+bool GrpcManagerLink::TurnFrom(absl::Status& why) {
   std::string from, to;
+  std::string text(why.message());
   size_t index = 0;
   bool at_once = false;
   {
     MutexLock lock(mutex_);
     if (!ManagerRotation::MayAnswerElsewhere(why)) {
       rotation_.Reached();  // It leads, and so it is the one to ask again.
-      round_ = absl::OkStatus();
       return false;
     }
     index = rotation_.index();
@@ -417,12 +413,9 @@ bool GrpcManagerLink::TurnFrom(const absl::Status& why) {
     at_once = rotation_.Turn(why);
     to = rotation_.address();
   }
-  // That one does not lead says less than what is wrong with another.
-  if (round_.ok() || ReasonOf(round_) == "NOT_LEADER") round_ = why;
   if (from == to) return at_once;
   // gRPC looks the address up while the core makes its Hello.
   CurrentWire();
-  std::string text(why.message());
   if (said_[index] != text) {
     LogInfo(kSubject, from, " has no session for this agent (", text, "); the next is ", to);
     said_[index] = std::move(text);
@@ -508,13 +501,12 @@ absl::StatusOr<std::string> AskManager(const GrpcLinkOptions& options, const v1:
                                        absl::Duration timeout) {
   if (absl::Status status = CheckAddresses(options); !status.ok()) return status;
   ManagerRotation rotation(options.addresses);
-  absl::Status said;  // That one does not lead says less than what is wrong with another.
   while (true) {
     auto answer = AskOne(options, rotation.address(), hello,
                          timeout / static_cast<int64_t>(options.addresses.size()));
     if (answer.ok() || !ManagerRotation::MayAnswerElsewhere(answer.status())) return answer;
-    if (said.ok() || ReasonOf(said) == "NOT_LEADER") said = answer.status();
-    if (!rotation.Turn(answer.status())) return said;
+    absl::Status why = answer.status();
+    if (!rotation.Turn(why)) return why;
   }
 }
 

@@ -27,10 +27,12 @@ bool ManagerRotation::MayAnswerElsewhere(const absl::Status& why) {
 void ManagerRotation::Reached() {
   std::fill(tried_.begin(), tried_.end(), false);
   first_.reset();
+  said_ = absl::OkStatus();
 }
 
-bool ManagerRotation::Turn(const absl::Status& why) {
+bool ManagerRotation::Turn(absl::Status& why) {
   tried_[current_] = true;
+  if (said_.ok() || ReasonOf(said_) == "NOT_LEADER") said_ = why;
   if (const std::optional<size_t> hint = HintOf(why); hint.has_value() && *hint != current_) {
     if (!tried_[*hint]) {
       current_ = *hint;
@@ -46,6 +48,7 @@ bool ManagerRotation::Turn(const absl::Status& why) {
     return true;
   }
   current_ = first_.value_or((current_ + 1) % count);
+  why = said_;
   Reached();
   return false;
 }

@@ -34,8 +34,9 @@ class ManagerRotation {
 
   // The current manager ended a call with `why`. Turns to the next, first to the one that `why`
   // says leads. True: it was not tried in this round, and may be called at once. False: all were,
-  // and another round begins.
-  bool Turn(const absl::Status& why);
+  // another round begins, and `why` is what there is to say of this one: of its first failure other
+  // than that a manager does not lead, if there was one.
+  bool Turn(absl::Status& why);
 
  private:
   // Of the address that `why` names as the leader's, where it is in the list.
@@ -44,6 +45,7 @@ class ManagerRotation {
   const std::vector<std::string> addresses_;
   size_t current_ = 0;
   std::vector<bool> tried_;      // In this round.
+  absl::Status said_;            // What Turn will say of it; OK: nothing went wrong in it yet.
   std::optional<size_t> first_;  // The latest hint to one that was tried: of the next round.
 };
 

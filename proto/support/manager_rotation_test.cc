@@ -15,61 +15,79 @@ absl::Status NotLeader(const std::string& leader) {
                 {{"leader", leader}});
 }
 
+bool Turn(ManagerRotation& rotation, absl::Status why) { return rotation.Turn(why); }
+
 TEST(ManagerRotationTest, EachIsTriedOnceAndThenThereIsAPause) {
   ManagerRotation rotation({"a", "b", "c"});
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(rotation.address(), "a");
-    EXPECT_TRUE(rotation.Turn(Gone()));
+    EXPECT_TRUE(Turn(rotation, Gone()));
     EXPECT_EQ(rotation.address(), "b");
-    EXPECT_TRUE(rotation.Turn(Gone()));
+    EXPECT_TRUE(Turn(rotation, Gone()));
     EXPECT_EQ(rotation.address(), "c");
-    EXPECT_FALSE(rotation.Turn(Gone()));
+    EXPECT_FALSE(Turn(rotation, Gone()));
   }
 }
 
 TEST(ManagerRotationTest, OneAloneIsCalledAgainAfterAPause) {
   ManagerRotation rotation({"a"});
-  EXPECT_FALSE(rotation.Turn(Gone()));
-  EXPECT_FALSE(rotation.Turn(NotLeader("a")));
+  EXPECT_FALSE(Turn(rotation, Gone()));
+  EXPECT_FALSE(Turn(rotation, NotLeader("a")));
   EXPECT_EQ(rotation.address(), "a");
 }
 
 TEST(ManagerRotationTest, TheHintComesFirst) {
   ManagerRotation rotation({"a", "b", "c"});
-  EXPECT_TRUE(rotation.Turn(NotLeader("c")));
+  EXPECT_TRUE(Turn(rotation, NotLeader("c")));
   EXPECT_EQ(rotation.address(), "c");
-  EXPECT_TRUE(rotation.Turn(Gone())) << "b was not tried yet";
+  EXPECT_TRUE(Turn(rotation, Gone())) << "b was not tried yet";
   EXPECT_EQ(rotation.address(), "b");
 }
 
 TEST(ManagerRotationTest, AHintThatIsNotInTheListLeadsNowhere) {
   for (const char* hint : {"evil:7600", "", "a", "b, c", "B"}) {
     ManagerRotation rotation({"a", "b", "c"});
-    EXPECT_TRUE(rotation.Turn(NotLeader(hint))) << hint;
+    EXPECT_TRUE(Turn(rotation, NotLeader(hint))) << hint;
     EXPECT_EQ(rotation.address(), "b") << hint;
   }
 }
 
 TEST(ManagerRotationTest, AHintToOneThatWasTriedBeginsTheNextRound) {
   ManagerRotation rotation({"a", "b", "c"});
-  EXPECT_TRUE(rotation.Turn(Gone()));          // a
-  EXPECT_TRUE(rotation.Turn(NotLeader("a")));  // b
+  EXPECT_TRUE(Turn(rotation, Gone()));          // a
+  EXPECT_TRUE(Turn(rotation, NotLeader("a")));  // b
   EXPECT_EQ(rotation.address(), "c") << "two that name each other are no circle without a pause";
-  EXPECT_FALSE(rotation.Turn(NotLeader("b")));
+  EXPECT_FALSE(Turn(rotation, NotLeader("b")));
   EXPECT_EQ(rotation.address(), "b") << "the latest hint counts";
-  EXPECT_TRUE(rotation.Turn(Gone()));
-  EXPECT_TRUE(rotation.Turn(Gone()));
-  EXPECT_FALSE(rotation.Turn(Gone()));
+  EXPECT_TRUE(Turn(rotation, Gone()));
+  EXPECT_TRUE(Turn(rotation, Gone()));
+  EXPECT_FALSE(Turn(rotation, Gone()));
 }
 
 TEST(ManagerRotationTest, WhoAnsweredIsCalledFirstInTheNextRound) {
   ManagerRotation rotation({"a", "b"});
-  EXPECT_TRUE(rotation.Turn(Gone()));
+  EXPECT_TRUE(Turn(rotation, Gone()));
   rotation.Reached();
   EXPECT_EQ(rotation.address(), "b");
-  EXPECT_TRUE(rotation.Turn(Gone()));
+  EXPECT_TRUE(Turn(rotation, Gone()));
   EXPECT_EQ(rotation.address(), "a");
-  EXPECT_FALSE(rotation.Turn(Gone()));
+  EXPECT_FALSE(Turn(rotation, Gone()));
+}
+
+TEST(ManagerRotationTest, WhatIsWrongWithOneSaysMoreThanThatAnotherDoesNotLead) {
+  ManagerRotation rotation({"a", "b", "c"});
+  for (int round = 0; round < 2; ++round) {
+    absl::Status first = NotLeader(""), second = Gone(), third = NotLeader("");
+    EXPECT_TRUE(rotation.Turn(first));
+    EXPECT_TRUE(rotation.Turn(second));
+    EXPECT_FALSE(rotation.Turn(third));
+    EXPECT_EQ(ReasonOf(third), "MANAGER_UNREACHABLE");
+  }
+  for (int i = 0; i < 3; ++i) {
+    absl::Status why = NotLeader("");
+    rotation.Turn(why);
+    EXPECT_EQ(ReasonOf(why), "NOT_LEADER") << "of this round";
+  }
 }
 
 TEST(ManagerRotationTest, ARefusalOfTheLeaderIsNotForOthersToAnswer) {

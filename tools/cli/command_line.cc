@@ -56,11 +56,13 @@ void AddGlobals(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
                  "The manager of this name in the configuration file (cxlpool context list)")
       ->type_name("CONTEXT");
   app.add_option("--manager", flags.connection.manager,
-                 "HOST:PORT or unix:PATH (else CXLPOOL_MANAGER, else the configuration file)")
+                 "HOST:PORT or unix:PATH; of several managers all, with commas between them "
+                 "(else CXLPOOL_MANAGER, else the configuration file)")
       ->type_name("ADDRESS");
   app.add_option("--timeout", flags.timeout, "Of one call with all its retries (default 10s)")
       ->type_name("DURATION");
-  app.add_flag("--fail-fast", flags.fail_fast, "Try each call once, for programs that try again");
+  app.add_flag("--fail-fast", flags.fail_fast,
+               "Try each call once at each manager, for programs that try again");
   app.add_option("--request-id", chosen.request_id,
                  "UUID, to repeat a call that changes something (default: a new one)")
       ->type_name("UUID");

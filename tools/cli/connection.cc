@@ -38,12 +38,14 @@ absl::Status Connection::Retry(const std::string& request_id,
   Backoff backoff;
   absl::Duration left = timeout_;
   while (true) {
-    const absl::Status status = attempt(left);
+    absl::Status status = attempt(left);
     left = end - pacer_.Elapsed();
     if (absl::IsDeadlineExceeded(status) && left <= absl::ZeroDuration()) {
       return GaveUp(status, after, request_id);
     }
-    if (!IsTransient(status)) return status;
+    const bool transient = IsTransient(status);
+    if (!status.ok() && stub_.Turn(status) && left > absl::ZeroDuration()) continue;
+    if (!transient) return status;
     const absl::Duration pause = backoff.Next();
     if (fail_fast_ || left <= pause) return GaveUp(status, after, request_id);
     listener_.OnRetry(status, left);

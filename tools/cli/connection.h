@@ -1,5 +1,6 @@
 // The one place that retries. A call that could not reach the manager, or that the manager was too
-// busy for, is made again with backoff until it succeeds or `timeout` is over.
+// busy for, is made again with backoff until it succeeds or `timeout` is over. Of several managers
+// each is tried before there is a pause.
 //
 // The request stays the same message, request_id and all, so the manager knows a repeated one.
 // One thread.
@@ -33,8 +34,8 @@ class CallListener {
 
 class Connection {
  public:
-  // `timeout` bounds a call with all its retries; with `fail_fast` there are none. The others must
-  // outlive this.
+  // `timeout` bounds a call with all its retries; with `fail_fast` there are none, but each manager
+  // is tried. The others must outlive this.
   Connection(ManagerStub& stub, Pacer& pacer, CallListener& listener, absl::Duration timeout,
              bool fail_fast = false)
       : stub_(stub), pacer_(pacer), listener_(listener), timeout_(timeout), fail_fast_(fail_fast) {}

@@ -107,6 +107,39 @@ TEST(ConnectionTest, AReadHasNoRequestIdToRepeat) {
   EXPECT_THAT(RefusalOf(response.status())->remedy, testing::Not(HasSubstr("--request-id")));
 }
 
+TEST(ConnectionTest, EachManagerIsTriedBeforeThereIsAPause) {
+  FakeConnection fake;
+  fake.manager.others = 2;
+  auto& calls = fake.manager.ReleaseRegion_calls;
+  calls.answers = {Refused(absl::StatusCode::kUnavailable, "NOT_LEADER"), Unreachable(),
+                   v1::ReleaseRegionResponse()};
+  EXPECT_TRUE(fake.connection.Send(Release()).ok());
+  EXPECT_TRUE(fake.pacer.sleeps.empty());
+  EXPECT_EQ(fake.listener.retries, 0) << "nothing is wrong that anybody has to know";
+  for (const auto& request : calls.requests) EXPECT_EQ(request.request_id(), kCallId);
+  EXPECT_EQ(fake.manager.turned_from.size(), 2u);
+}
+
+TEST(ConnectionTest, NoManagerIsTriedBeyondTheTimeout) {
+  FakeConnection fake;
+  fake.manager.others = 1000;
+  auto& calls = fake.manager.ReleaseRegion_calls;
+  calls.takes = absl::Seconds(4);
+  calls.answers.assign(1000, Unreachable());
+  EXPECT_TRUE(absl::IsUnavailable(fake.connection.Send(Release()).status()));
+  EXPECT_EQ(calls.requests.size(), 3u);
+}
+
+TEST(ConnectionTest, FailFastTriesEachManagerOnce) {
+  FakeConnection fake;
+  Connection once(fake.manager, fake.pacer, fake.listener, absl::Seconds(10), true);
+  fake.manager.others = 1;
+  fake.manager.ReleaseRegion_calls.answers = {Refused(absl::StatusCode::kUnavailable, "NOT_LEADER"),
+                                              Unreachable(), v1::ReleaseRegionResponse()};
+  EXPECT_EQ(ReasonOf(once.Send(Release()).status()), "MANAGER_UNREACHABLE");
+  EXPECT_EQ(fake.manager.ReleaseRegion_calls.requests.size(), 2u);
+}
+
 TEST(BackoffTest, DoublesToItsMostAndStartsAgain) {
   Backoff backoff(1);
   absl::Duration step = Backoff::kFirst;

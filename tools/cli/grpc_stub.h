@@ -12,9 +12,10 @@
 
 namespace cxlpool::cli {
 
-// Checks the TLS files (or that the address may go without) and makes a channel; dials with the
-// first call. `warnings`: remarks about certificates that end soon. Errors as LoadTls
-// (proto/support/tls.h), ReadTokenFile and CheckInsecureAddress (address.h).
+// Checks the TLS files (or that the addresses may go without) and makes a channel to each manager;
+// dials with the first call. `warnings`: remarks about certificates that end soon. Errors as
+// LoadTls (proto/support/tls.h), ReadTokenFile, ParseAddressList and CheckInsecureAddress
+// (address.h).
 absl::StatusOr<std::unique_ptr<ManagerStub>> MakeGrpcStub(
     const ConnectionSettings& settings, std::vector<std::string>* warnings = nullptr);
 

@@ -1,10 +1,14 @@
 // The stub against a real gRPC server in this process, on a Unix socket in a temporary directory.
 #include "tools/cli/grpc_stub.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <filesystem>
@@ -247,6 +251,96 @@ TEST_F(GrpcStubTest, AWatchThatHasNoConnectionDoesNotOpen) {
       {}, absl::Seconds(60), [] { ADD_FAILURE() << "there is no manager"; },
       [](const v1::WatchRegionsResponse&) { return true; });
   EXPECT_EQ(ReasonOf(status), "MANAGER_UNREACHABLE");
+}
+
+// Two managers: the stub's, which leads where the test does not say otherwise, and a standby.
+class SeveralManagersStubTest : public GrpcStubTest {
+ protected:
+  SeveralManagersStubTest() {
+    standby_address_ = "unix:" + (dir_ / "standby.sock").string();
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(standby_address_, grpc::InsecureServerCredentials());
+    builder.RegisterService(&standby_);
+    standby_server_ = builder.BuildAndStart();
+    Hint(address_);
+    stub_ = MakeStub(standby_address_ + "," + address_);
+  }
+  ~SeveralManagersStubTest() override {
+    standby_server_->Shutdown(std::chrono::system_clock::now());
+  }
+
+  void Hint(const std::string& leader) {
+    standby_.failures = 1000;
+    standby_.failure = Refuse(absl::StatusCode::kUnavailable, "NOT_LEADER", "a standby",
+                              "call the leader", {{"leader", leader}});
+  }
+  absl::StatusOr<v1::AllocateRegionResponse> Allocate(absl::Duration timeout) {
+    Connection connection(*stub_, pacer_, listener_, timeout);
+    return connection.Call(&ManagerStub::AllocateRegion, Request());
+  }
+
+  std::string standby_address_;
+  FakePool standby_;
+  std::unique_ptr<grpc::Server> standby_server_;
+  CountRetries listener_;
+};
+
+TEST_F(SeveralManagersStubTest, TheOneThatLeadsIsFoundAndKept) {
+  StartServer();
+  for (int i = 0; i < 3; ++i) {
+    const auto response = Allocate(absl::Seconds(60));
+    ASSERT_TRUE(response.ok()) << response.status();
+  }
+  EXPECT_EQ(listener_.retries, 0);
+  EXPECT_THAT(standby_.request_ids, testing::SizeIs(1)) << "the leader is called from then on";
+  EXPECT_THAT(pool_.request_ids, testing::SizeIs(3));
+  EXPECT_EQ(standby_.request_ids[0], pool_.request_ids[0]);
+}
+
+TEST_F(SeveralManagersStubTest, AStandbyThatTakesOverIsFound) {
+  StartServer();
+  ASSERT_TRUE(Allocate(absl::Seconds(60)).ok());
+  server_->Shutdown(std::chrono::system_clock::now());
+  standby_.failures = 0;
+  const auto response = Allocate(absl::Seconds(60));
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(listener_.retries, 0) << "there was no pause";
+  EXPECT_THAT(standby_.request_ids, testing::SizeIs(2));
+}
+
+TEST_F(SeveralManagersStubTest, ARefusalLeadsNobodyElsewhere) {
+  StartServer();
+  Hint(address_);
+  stub_ = MakeStub(standby_address_ + ",unix:" + (dir_ / "nobody.sock").string());
+  const auto response = Allocate(absl::Milliseconds(700));
+  EXPECT_EQ(ReasonOf(response.status()), "MANAGER_UNREACHABLE") << response.status();
+  EXPECT_THAT(response.status().message(), HasSubstr("nobody.sock"));
+  EXPECT_TRUE(pool_.request_ids.empty());
+}
+
+TEST_F(SeveralManagersStubTest, OneThatTakesNoConnectionHasOnlyItsPartOfTheTime) {
+  // Its machine is there, and nobody accepts.
+  const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(at);
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&at), size), 0);
+  ASSERT_EQ(listen(silent, 8), 0);
+  ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&at), &size), 0);
+  StartServer();
+  stub_ = MakeStub("127.0.0.1:" + std::to_string(ntohs(at.sin_port)) + "," + address_);
+  const absl::Duration begin = pacer_.Elapsed();
+  const auto response = Allocate(absl::Seconds(10));
+  EXPECT_TRUE(response.ok()) << response.status();
+  EXPECT_LT(pacer_.Elapsed() - begin, absl::Seconds(8));
+  close(silent);
+}
+
+TEST_F(SeveralManagersStubTest, EachIsAskedWhatItIs) {
+  EXPECT_THAT(stub_->addresses(), testing::ElementsAre(standby_address_, address_));
+  EXPECT_EQ(stub_->SelfAt(0, absl::Seconds(60)).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(ReasonOf(stub_->SelfAt(1, absl::Seconds(60)).status()), "MANAGER_UNREACHABLE");
 }
 
 class GrpcStubTlsTest : public GrpcStubTest {

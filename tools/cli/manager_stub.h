@@ -1,10 +1,14 @@
 // The manager as the commands see it: each call tried once, within a deadline, nothing retried.
+// Where a pool has several, it is the one that led last, until Turn.
 //
 // Errors are the manager's, with their Refusal (refusal.h), or UNAVAILABLE (cannot be reached) and
 // DEADLINE_EXCEEDED (no answer in `limit`; what was asked may have been done). `limit` is finite.
 // One thread.
 #ifndef CXLPOOL_TOOLS_CLI_MANAGER_STUB_H_
 #define CXLPOOL_TOOLS_CLI_MANAGER_STUB_H_
+
+#include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -44,6 +48,16 @@ class ManagerStub {
   // stream breaks, no connection is had within `connect`, or `limit` is over.
   virtual absl::Status Backup(const v1::BackupRequest& request, absl::Duration connect,
                               absl::Duration limit, OnPiece on_piece) = 0;
+
+  // A call ended with `why`. Whether another manager may answer it, and is worth a call at once:
+  // the next call goes there. If not, `why` is what there is to say of all that were tried
+  // (manager_rotation.h).
+  virtual bool Turn(absl::Status& why) = 0;
+
+  // Every manager that was configured, and what one of them says of itself; that one is called, and
+  // no other.
+  virtual std::vector<std::string> addresses() const = 0;
+  virtual Answer<v1::Self> SelfAt(size_t manager, absl::Duration limit) = 0;
 };
 
 }  // namespace cxlpool::cli

@@ -38,7 +38,7 @@ absl::StatusOr<RegionFollower::End> RegionFollower::Follow(OnEvent on_event) {
     request.set_name(options_.name);
     listed_.clear();
     absl::Duration opened = absl::InfiniteDuration();
-    const absl::Status status = connection_.stub().WatchRegions(
+    absl::Status status = connection_.stub().WatchRegions(
         request, life, [&] { opened = pacer.Elapsed(); },
         [&](const Event& event) {
           reached = pacer.Elapsed();
@@ -64,6 +64,10 @@ absl::StatusOr<RegionFollower::End> RegionFollower::Follow(OnEvent on_event) {
       if (asked_for && known_.empty()) return status;
       if (on_gap_) on_gap_(status);
       ListAgain();
+      continue;
+    }
+    if (!status.ok() && connection_.stub().Turn(status)) {
+      last_error_ = status;
       continue;
     }
     if (!MayResume(status)) return status;

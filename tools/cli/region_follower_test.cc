@@ -56,6 +56,21 @@ TEST_F(RegionFollowerTest, ResumesAfterTheLastRevisionSeen) {
   EXPECT_EQ(fake_.manager.watches[2].start_revision(), 6u);
 }
 
+TEST_F(RegionFollowerTest, ResumesAtAnotherManagerWithoutAPause) {
+  fake_.manager.others = 2;
+  fake_.manager.streams = {
+      {{Changed(a_), Synced(5)}, Away()},
+      {{}, Refused(absl::StatusCode::kUnavailable, "NOT_LEADER")},
+      {{Removed(a_, 8)}, Away()},
+  };
+  passed_.stop_after = 3;
+  EXPECT_TRUE(Follow({.name = "", .patience = absl::ZeroDuration()}).ok());
+  EXPECT_TRUE(fake_.pacer.sleeps.empty());
+  ASSERT_EQ(fake_.manager.watches.size(), 3u);
+  EXPECT_EQ(fake_.manager.watches[1].start_revision(), 5u);
+  EXPECT_EQ(fake_.manager.watches[2].start_revision(), 5u);
+}
+
 TEST_F(RegionFollowerTest, AListingThatBreaksBeginsAgainAndTellsNothingTwice) {
   fake_.manager.streams = {
       {{Changed(a_)}, Away()},

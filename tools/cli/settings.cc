@@ -2,10 +2,13 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "proto/support/address.h"
 #include "proto/support/refusal.h"
 
@@ -109,7 +112,12 @@ absl::StatusOr<ConnectionSettings> MergeSettings(const SettingsFile& file,
   if (flags.insecure) settings->insecure = true;
   // A Unix socket needs no TLS: its mode says who may connect.
   const bool no_files = settings->ca.empty() && settings->cert.empty() && settings->key.empty();
-  if (no_files && absl::StartsWith(settings->manager, "unix:")) settings->insecure = true;
+  const std::vector<std::string> managers = absl::StrSplit(settings->manager, ',');
+  if (no_files && std::all_of(managers.begin(), managers.end(), [](const std::string& address) {
+        return absl::StartsWith(absl::StripLeadingAsciiWhitespace(address), "unix:");
+      })) {
+    settings->insecure = true;
+  }
   return settings;
 }
 
@@ -124,7 +132,7 @@ absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
                    "give --manager ADDRESS, set CXLPOOL_MANAGER, or write manager = \"...\" into "
                    "~/.config/cxlpool/cli.toml or /etc/cxlpool/cli.toml");
   }
-  if (const auto address = ParseAddress(settings->manager); !address.ok()) return address.status();
+  if (const auto list = ParseAddressList(settings->manager); !list.ok()) return list.status();
   if (settings->insecure) return settings;
   if (absl::Status status = CheckTls(*settings); !status.ok()) return status;
   return settings;

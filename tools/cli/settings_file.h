@@ -25,7 +25,8 @@
 namespace cxlpool::cli {
 
 struct ConnectionSettings {
-  std::string manager;    // "fm.example:7443", "unix:/run/cxlpool/manager.sock"
+  // "fm.example:7443", "unix:/run/cxlpool/manager.sock"; several with commas between them.
+  std::string manager;
   bool insecure = false;  // No TLS. Only for a Unix socket or a loopback address.
   std::string ca;         // PEM files, all three unless insecure; with a token `ca` is enough.
   std::string cert;

@@ -126,6 +126,16 @@ TEST_F(SettingsTest, NoTlsOnlyWhereItIsAskedForOrASocket) {
   EXPECT_EQ(tls->server_name, "fm.cxlpool");
 }
 
+TEST_F(SettingsTest, SeveralManagersStandInOneText) {
+  const auto settings = ResolveSettings({}, {.manager = "unix:/a, unix:/b"});
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_EQ(settings->manager, "unix:/a, unix:/b");
+  EXPECT_TRUE(settings->insecure) << "all are Unix sockets";
+  EXPECT_EQ(ReasonOf(ResolveSettings({.manager = "unix:/a,fm:1"}, {}).status()), "NO_TLS");
+  EXPECT_EQ(ReasonOf(ResolveSettings({.manager = "fm:1,,fm:2"}, {}).status()), "BAD_ADDRESS");
+  EXPECT_EQ(ReasonOf(ResolveSettings({.manager = "fm:1,fm:1"}, {}).status()), "BAD_ADDRESS");
+}
+
 TEST_F(SettingsTest, AFlagOutweighsTheFilesInsecure) {
   const std::string path = File("cli.toml", "manager = \"127.0.0.1:1\"\ninsecure = true\n");
   EXPECT_TRUE(ResolveSettings({.config = path}, {})->insecure);

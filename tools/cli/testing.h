@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,6 +106,25 @@ class FakeManager : public ManagerStub {
     return backup_end;
   }
 
+  // To as many others in a row as there are.
+  bool Turn(absl::Status& why) override {
+    turned_from.push_back(why);
+    return others-- > 0;
+  }
+  std::vector<std::string> addresses() const override {
+    std::vector<std::string> addresses;
+    for (const auto& [address, self] : selves) addresses.push_back(address);
+    return addresses;
+  }
+  Answer<v1::Self> SelfAt(size_t manager, absl::Duration limit) override {
+    self_limits.push_back(limit);
+    return std::next(selves.begin(), static_cast<std::ptrdiff_t>(manager))->second;
+  }
+
+  int others = 0;
+  std::vector<absl::Status> turned_from;
+  std::vector<std::pair<std::string, Answer<v1::Self>>> selves;  // By address.
+  std::vector<absl::Duration> self_limits;
   std::deque<ScriptedStream> streams;
   std::vector<v1::BackupResponse> backup_pieces;
   absl::Status backup_end;
