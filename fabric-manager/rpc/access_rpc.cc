@@ -87,6 +87,8 @@ void AccessRpc::GetSelf(UnaryCall<v1::GetSelfRequest, v1::Self>& call) {
   for (const std::string& tenant : caller.tenants()) {
     self.add_tenants(ResourceName("tenants", tenant));
   }
+  self.set_epoch(epoch_);
+  self.set_revision(views_->Get()->revision);
   call.Finish(absl::OkStatus());
 }
 

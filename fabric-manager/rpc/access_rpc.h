@@ -12,8 +12,9 @@ namespace cxlpool::fm {
 // Any thread. All outlive this.
 class AccessRpc {
  public:
-  AccessRpc(PoolService* service, const ViewHolder* views, Executor* answers)
-      : service_(service), views_(views), answers_(answers) {}
+  // `epoch`: under which this manager leads.
+  AccessRpc(PoolService* service, const ViewHolder* views, Executor* answers, uint64_t epoch)
+      : service_(service), views_(views), answers_(answers), epoch_(epoch) {}
 
   void AddTo(Calls& calls);
 
@@ -29,6 +30,7 @@ class AccessRpc {
   PoolService* const service_;
   const ViewHolder* const views_;
   Executor* const answers_;
+  const uint64_t epoch_;
   Calls* calls_ = nullptr;  // Since AddTo.
 };
 

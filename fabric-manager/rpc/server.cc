@@ -30,7 +30,7 @@ class Server final : public RpcServer {
         backups_(store, options.store_directory, &answers_, options.meters),
         pool_(pool, views, watch, &answers_, options.fabric),
         inventory_(pool, views, &backups_, &answers_, &server_health_, options.fabric.driver),
-        access_(pool, views, &answers_),
+        access_(pool, views, &answers_, options.epoch),
         host_(executor, sessions,
               [this](const auto& peer, const absl::Status& why) { Refused(peer, "", why); }),
         calls_(views, &admission_, &answers_,

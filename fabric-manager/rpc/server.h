@@ -3,6 +3,7 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_SERVER_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_SERVER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct ServerOptions {
   ConnectionLimits connections;
   std::vector<std::string> admins;  // Identities that are admins whatever the bindings say.
   std::string store_directory;      // Where a backup may be written; empty: the store has none.
+  uint64_t epoch = 0;               // Under which it leads; 0: there are no replicas.
   Meters* meters = nullptr;         // Counts calls and backups; null: nobody does.
 };
 

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cxlpool/v1/access_service.grpc.pb.h"
 #include "cxlpool/v1/host_service.grpc.pb.h"
-#include "cxlpool/v1/pool_service.grpc.pb.h"
 #include "grpc/health/v1/health.pb.h"
 #include "proto/support/status_wire.h"
 #include "test/rigs/server_rig.h"
@@ -162,16 +162,19 @@ TEST_F(StandbyServerTest, WhoTakesOverListensOnTheSamePortsAtOnce) {
   const absl::Time begin = absl::Now();
   server_->Shutdown(absl::Seconds(5));
   EXPECT_LT(absl::Now() - begin, absl::Seconds(4));
+  options_.epoch = 8;
   rig_.Serve(options_);
   ASSERT_NE(rig_.server, nullptr);
   EXPECT_EQ(rig_.server->ports(), server_->ports());
   grpc::ClientContext context;
   context.set_wait_for_ready(true);
   context.set_deadline(std::chrono::system_clock::now() + kPatience);
-  v1::Capacity capacity;
+  v1::Self self;
   const auto status =
-      v1::PoolService::NewStub(local)->GetCapacity(&context, v1::GetCapacityRequest(), &capacity);
+      v1::AccessService::NewStub(local)->GetSelf(&context, v1::GetSelfRequest(), &self);
   EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(self.epoch(), 8u);
+  EXPECT_EQ(self.revision(), rig_.views.Get()->revision);
 }
 
 TEST_F(StandbyServerTest, AnAddressThatIsTakenIsNamed) {

@@ -320,8 +320,8 @@ void GrpcManagerLink::OnWelcome(v1::ManagerMessage message) {
                 Refuse(absl::StatusCode::kUnavailable, "LOWER_EPOCH",
                        absl::StrCat("the fabric manager at ", Address(), " leads under epoch ",
                                     epoch, ", and one has led under epoch ", highest_epoch_),
-                       "see which managers run, and stop the one that was replaced; if "
-                       "the store is a restored copy, restart the agent",
+                       "see which managers run (`cxlpool status`), and stop the one that "
+                       "was replaced; if the store is a restored copy, restart the agent",
                        {{"epoch", absl::StrCat(epoch)}}));
   }
   highest_epoch_ = std::max(highest_epoch_, epoch);

@@ -386,6 +386,8 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
                       "Report what is stranded, broken up, leaked and old, and who holds what",
                       chosen);
   AddExplain(app, chosen);
+  AddBare<ShowStatus>(&app, "status", "Show which manager leads, and how far the others follow it",
+                      chosen);
   AddTopology(app, chosen);
   AddBackup(app, chosen);
 }

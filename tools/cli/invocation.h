@@ -147,6 +147,8 @@ struct ShowTop {
 };
 // What is stranded, broken up, leaked and old.
 struct ShowReport {};
+// Which of the managers leads.
+struct ShowStatus {};
 // The tables are read from the file when the command runs.
 struct ApplyTopology {
   v1::ApplyTopologyRequest request;
@@ -233,15 +235,14 @@ struct SlurmCommand {
   std::string path_file = {};  // kPaths: where its variables are written.
 };
 
-using PoolCommand =
-    std::variant<AllocateRegion, AllocateBatch, ListRegions, ShowRegion, ListHolders, AttachRegion,
-                 DetachRegion, ReleaseRegion, ReleaseBatch, ResizeRegion, RenameRegion, RenewRegion,
-                 WatchRegions, ListHosts, ShowHost, AddHost, EnrolHost, RetireHost, RemoveHost,
-                 FenceHost, ListDevices, ShowDevice, DiscoverDevices, AddDevice, DrainDevice,
-                 RemoveDevice, FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant,
-                 RevokeCertificate, RestoreCertificate, ListRevocations, ListAccess, GrantAccess,
-                 RevokeAccess, CreateToken, ListTokens, ShowSelf, ListEvents, VerifyAudit,
-                 ShowCapacity, Explain, ShowTopology, ShowTop, ShowReport, ApplyTopology, Backup>;
+using PoolCommand = std::variant<
+    AllocateRegion, AllocateBatch, ListRegions, ShowRegion, ListHolders, AttachRegion, DetachRegion,
+    ReleaseRegion, ReleaseBatch, ResizeRegion, RenameRegion, RenewRegion, WatchRegions, ListHosts,
+    ShowHost, AddHost, EnrolHost, RetireHost, RemoveHost, FenceHost, ListDevices, ShowDevice,
+    DiscoverDevices, AddDevice, DrainDevice, RemoveDevice, FailDevice, ListTenants, ShowTenant,
+    SetTenant, RemoveTenant, RevokeCertificate, RestoreCertificate, ListRevocations, ListAccess,
+    GrantAccess, RevokeAccess, CreateToken, ListTokens, ShowSelf, ListEvents, VerifyAudit,
+    ShowCapacity, Explain, ShowTopology, ShowTop, ShowReport, ShowStatus, ApplyTopology, Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
 enum class OutputFormat { kTable, kJson, kYaml, kName };

@@ -43,6 +43,7 @@ absl::Status Run(ListEvents& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowTopology& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowTop& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowReport& command, Connection& connection, Printer& printer);
+absl::Status Run(ShowStatus& command, Connection& connection, Printer& printer);
 absl::Status Run(ApplyTopology& command, Connection& connection, Printer& printer);
 absl::Status Run(Backup& command, Connection& connection, Printer& printer);
 
