@@ -16,7 +16,7 @@ from testbed.testing import BUILD, REPOSITORY, PoolTest, main
 COMPONENTS = ('fm', 'agent', 'cli', 'lib', 'dev', 'python', 'examples', 'doc', 'slurm')
 # Programs for tests and benches, the example whose source is installed, and the half of a driver that is not complete.
 ONLY_HERE = ('bench-*', 'cxlpool-*-trials', 'cxlpool-dra', 'cxlpool-sim', 'cxlpool-rungs', 'fake-kubelet', 'forge-trail', 'hello-pool', 'pool-ask', 'pool-bytes',
-             'pool-objects', 'pool-path', 'pool-pin', 'pool-poison', 'pool-touch', 'scripted-manager')
+             'pool-objects', 'pool-path', 'pool-pin', 'pool-poison', 'pool-touch', 'scripted-manager', 'scripted-standby')
 README = REPOSITORY / 'README.md'
 LIBPOOL_GUIDE = REPOSITORY / 'docs/libpool.md'
 PYTHON_GUIDE = REPOSITORY / 'docs/libpool-python.md'
