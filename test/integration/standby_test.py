@@ -1,5 +1,6 @@
 """Agents and the operator's command know several managers: one that is a standby, and the one that leads."""
 
+import signal
 import socket
 import subprocess
 
@@ -74,6 +75,16 @@ class StandbyTest(PoolTest):
             self.pool.allocate('kv', '256MiB', 'host-a')
             self.assertTrue(any('regions/kv' in line for line in iter(watch.stdout.readline, '')), 'the watch goes on')
             watch.kill()
+
+    def test_a_manager_that_says_nothing_is_missed_within_seconds(self):
+        host = self.pool.hosts['host-a']
+        mark = len(host.agent.log.read_text())
+        self.pool.manager.process.send_signal(signal.SIGSTOP)
+        try:
+            wait_until(lambda: 'has no session for this agent' in host.agent.log.read_text()[mark:], 10, 'its agent asks another manager')
+        finally:
+            self.pool.manager.process.send_signal(signal.SIGCONT)
+        self.pool.wait_hosts_online(30)
 
     def test_nobody_is_led_to_an_address_that_is_not_in_the_list(self):
         with socket.create_server(('127.0.0.1', 0)) as stranger:
