@@ -186,6 +186,8 @@ class Manager {
     GiveBackMemory();  // What reading the store took and needs no more: a million records' worth.
     std::promise<absl::Status> discovered;
     loop_.Post([&] {
+      // A store that one manager has may be put back to what it was, epoch and all.
+      if (config_.store == FmConfig::StoreKind::kEtcd) leader_->sessions.SetEpoch(writer_.epoch());
       StartSessions();
       leader_->leases.Start();
       LogAnchor();

@@ -107,6 +107,7 @@ class Writer {
   // The state, uncommitted changes of the current group included. On the executor.
   const PoolState& state() const { return state_; }
   uint64_t revision() const { return revision_; }
+  uint64_t epoch() const { return epoch_; }  // As the store gave it.
 
   // A Region as the last commit that succeeded left it; null: it is not there. On the executor.
   RegionPtr Durable(Key key) const;

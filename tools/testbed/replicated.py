@@ -1,15 +1,16 @@
 """A pool whose records lie on three members of etcd, with managers that stand in for one another."""
 
+import json
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
+import urllib.request
 from pathlib import Path
 
 from .emulated import EmulatedPool
-from .process import Daemon, TestbedError, wait_until
+from .process import Daemon, wait_until
 
 LOOPBACK = '127.0.0.1'
 
@@ -60,11 +61,12 @@ class Etcd:
         for n, member in enumerate(self.members):
             if not member.running:
                 continue
-            done = subprocess.run(['curl', '-sm', '2', '-d', '{}', f'http://{LOOPBACK}:{self.clients[n]}/v3/maintenance/status'],
-                                  capture_output=True, text=True)
-            words = dict(part.split(':', 1) for part in done.stdout.replace('"', '').strip('{}').replace('header:{', '').split(',')
-                         if part.count(':') == 1)
-            if words.get('leader') and words['leader'] == words.get('member_id'):
+            try:
+                with urllib.request.urlopen(f'http://{LOOPBACK}:{self.clients[n]}/v3/maintenance/status', b'{}', timeout=2) as answer:
+                    status = json.load(answer)
+            except OSError:
+                continue
+            if status.get('leader') == status['header']['member_id']:
                 return n
         return None
 
