@@ -185,9 +185,11 @@ class Manager {
     if (absl::Status status = TakeInTopology(); !status.ok()) return status;
     GiveBackMemory();  // What reading the store took and needs no more: a million records' worth.
     std::promise<absl::Status> discovered;
+    // Of a store that one manager has: it may be put back to what it was, epoch and all.
+    uint64_t epoch = 0;
     loop_.Post([&] {
-      // A store that one manager has may be put back to what it was, epoch and all.
-      if (config_.store == FmConfig::StoreKind::kEtcd) leader_->sessions.SetEpoch(writer_.epoch());
+      if (config_.store == FmConfig::StoreKind::kEtcd) epoch = writer_.epoch();
+      leader_->sessions.SetEpoch(epoch);
       StartSessions();
       leader_->leases.Start();
       LogAnchor();
@@ -200,6 +202,7 @@ class Manager {
     ServerOptions options = ServerOptionsOf(config_, leader_->driver->capabilities(), tls_);
     options.connections = ConnectionLimits::For(RaiseDescriptorLimit());
     options.meters = &writer_.meters();
+    options.epoch = epoch;
     auto server = RpcServer::Start(options, &loop_, &leader_->pool, &leader_->sessions,
                                    store_.get(), &views_, &watch_);
     if (!server.ok()) return server.status();

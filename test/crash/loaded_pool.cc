@@ -23,13 +23,16 @@ constexpr absl::Duration kDrainLimit = absl::Seconds(30);
 constexpr absl::Duration kLoadPoll = absl::Milliseconds(3);
 // An agent that lost its manager dials again in so long, or is started afresh.
 constexpr absl::Duration kDialLimit = absl::Milliseconds(60);
+// Or finds the one that leads now.
+constexpr absl::Duration kFindLimit = absl::Seconds(3);
 
-PoolLayout LoadedLayout() {
+PoolLayout LoadedLayout(int managers) {
   return {.devices = {{"cmm-0", 4 * kGiB},
                       {"cmm-1", 4 * kGiB},
                       {"cmm-2", 4 * kGiB},
                       {kSmallDevice, 16 * kGranule}},
-          .hosts = {"host-a", "host-b"}};
+          .hosts = {"host-a", "host-b"},
+          .managers = managers};
 }
 
 absl::Status Died() { return absl::CancelledError("the manager died"); }
@@ -51,9 +54,9 @@ LoadedPool::Kill AtAMoment(std::mt19937_64& random, absl::Duration longest) {
   };
 }
 
-absl::StatusOr<std::unique_ptr<LoadedPool>> LoadedPool::Make(Hits* hits) {
+absl::StatusOr<std::unique_ptr<LoadedPool>> LoadedPool::Make(Hits* hits, int managers) {
   auto loaded = std::unique_ptr<LoadedPool>(new LoadedPool(hits));
-  auto pool = Pool::Make(LoadedLayout());
+  auto pool = Pool::Make(LoadedLayout(managers));
   if (!pool.ok()) return pool.status();
   loaded->pool_ = *std::move(pool);
   for (int i = 0; i < kLanes; ++i) loaded->lanes_.push_back(std::make_unique<Lane>(i));
@@ -182,7 +185,8 @@ absl::Status LoadedPool::AwaitHosts(absl::Duration limit, bool* online) {
 absl::Status LoadedPool::BringAgents(bool restart) {
   bool online = false;
   if (!restart) {
-    if (absl::Status status = AwaitHosts(kDialLimit, &online); !status.ok() || online) {
+    const absl::Duration limit = pool_->layout().managers > 1 ? kFindLimit : kDialLimit;
+    if (absl::Status status = AwaitHosts(limit, &online); !status.ok() || online) {
       return status;
     }
   }
@@ -309,6 +313,7 @@ absl::Status LoadedPool::Finish() {
     return pool_->WithLogs(absl::InternalError(
         code.ok() ? absl::StrCat("the manager stopped with ", *code) : "it does not stop"));
   }
+  if (pool_->layout().managers > 1) return absl::OkStatus();  // There is no file.
   const auto report = fm::RunFsck(pool_->store_file(), /*repair=*/false, absl::Now());
   if (!report.ok()) return report.status();
   if (report->findings.empty()) return absl::OkStatus();

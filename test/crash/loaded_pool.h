@@ -22,11 +22,12 @@ namespace cxlpool::crash {
 
 class LoadedPool {
  public:
-  // How a life goes on once it is under load. It returns when the manager is dead.
+  // How a life goes on once it is under load. It returns when the manager is dead, or, of several,
+  // when one of them leads again.
   using Kill = std::function<absl::Status(Process& manager)>;
 
   // Makes the pool, its hosts and tenants. `hits` outlives this.
-  static absl::StatusOr<std::unique_ptr<LoadedPool>> Make(Hits* hits);
+  static absl::StatusOr<std::unique_ptr<LoadedPool>> Make(Hits* hits, int managers = 1);
 
   // A life that ends before it serves, after a time of [0, longest).
   absl::Status KillInStart(std::mt19937_64& random, absl::Duration longest);

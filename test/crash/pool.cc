@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "proto/support/unique_fd.h"
+#include "test/crash/client.h"
 
 namespace cxlpool::crash {
 namespace {
@@ -28,6 +29,7 @@ namespace fs = std::filesystem;
 constexpr absl::string_view kPrefix = "cxlpool-crash-";
 constexpr int kFirstSlot = 17;
 constexpr int kSlotsApart = 20;
+constexpr absl::Duration kAnswer = absl::Milliseconds(300);
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(path);
@@ -72,46 +74,75 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Make(PoolLayout layout) {
   if (mkdir(pool->store_directory().c_str(), 0700) != 0) {
     return absl::UnavailableError(absl::StrCat("mkdir: ", strerror(errno)));
   }
+  pool->managers_.resize(static_cast<size_t>(pool->layout_.managers));
+  if (pool->layout_.managers > 1) {
+    pool->etcd_ = std::make_unique<fm::EtcdCluster>(3);
+    if (!pool->etcd_->is_up()) return absl::UnavailableError("etcd's members find no leader");
+  }
   if (absl::Status status = pool->WriteConfigs(); !status.ok()) return status;
   return pool;
 }
 
 Pool::~Pool() {
-  manager_.Kill();
+  managers_.clear();
   agents_.clear();
   std::error_code ignored;
   if (!directory_.empty()) fs::remove_all(directory_, ignored);
 }
 
+std::string Pool::NameOfManager(size_t manager) const {
+  return layout_.managers == 1 ? "fm" : absl::StrCat("fm", manager);
+}
+
+std::string Pool::SocketOf(size_t manager) const {
+  return absl::StrCat(directory_, "/", NameOfManager(manager), ".sock");
+}
+
+std::string Pool::StoreConfig(size_t manager) const {
+  if (etcd_ == nullptr) return absl::StrCat("path = \"", store_file(), "\"");
+  return absl::StrCat("kind = \"etcd\"\nendpoints = [\"",
+                      absl::StrJoin(etcd_->endpoints(), "\", \""), "\"]\nadvertise = \"unix:",
+                      SocketOf(manager), "\"\ntakeover = \"",
+                      absl::ToInt64Milliseconds(layout_.takeover), "ms\"");
+}
+
 absl::Status Pool::WriteConfigs() {
-  std::string fm = absl::StrCat("[[listen]]\naddress = \"unix:", socket(),
-                                "\"\ninsecure = true\n[store]\npath = \"", store_file(),
-                                "\"\n[fabric]\ndriver = \"emulated\"\nroot = \"", directory_,
-                                "/fabric\"\n[reconciler]\nattach_timeout = \"10m\"\n");
+  std::string rest = absl::StrCat("\n[fabric]\ndriver = \"emulated\"\nroot = \"", directory_,
+                                  "/fabric\"\n[reconciler]\nattach_timeout = \"10m\"\n");
   for (const auto& [id, capacity] : layout_.devices) {
-    absl::StrAppend(&fm, "[[device]]\nid = \"", id, "\"\ncapacity = ", capacity,
+    absl::StrAppend(&rest, "[[device]]\nid = \"", id, "\"\ncapacity = ", capacity,
                     "\ngranule = ", layout_.granule_bytes, "\n");
   }
+  std::vector<std::string> addresses;
+  for (size_t i = 0; i < managers_.size(); ++i) addresses.push_back("unix:" + SocketOf(i));
   for (const std::string& host : layout_.hosts) {
     std::vector<int> slots;
     std::string agent = absl::StrCat(
         "host = \"", host, "\"\nadapter = \"emulated\"\nobserve_interval = \"100ms\"\n[manager]\n",
-        "address = \"unix:", socket(), "\"\ninsecure = true\n[applications]\nsocket = \"",
-        agent_socket(host), "\"\n[emulated]\nroot = \"", directory_, "/fabric\"\n");
+        "address = \"", absl::StrJoin(addresses, ","),
+        "\"\ninsecure = true\n[applications]\nsocket = \"", agent_socket(host),
+        "\"\n[emulated]\nroot = \"", directory_, "/fabric\"\n");
     for (int bridge = 0; bridge < layout_.bridges; ++bridge) {
       const std::vector<int> here = SlotsOf(bridge);
       slots.insert(slots.end(), here.begin(), here.end());
       absl::StrAppend(&agent, "[[emulated.bridge]]\nname = \"ACPI0016:0", bridge, "\"\nslots = [",
                       absl::StrJoin(here, ", "), "]\nmax_regions = 4\nwindow = \"64GiB\"\n");
     }
-    absl::StrAppend(&fm, "[[host]]\nid = \"", host, "\"\nslots = [", absl::StrJoin(slots, ", "),
+    absl::StrAppend(&rest, "[[host]]\nid = \"", host, "\"\nslots = [", absl::StrJoin(slots, ", "),
                     "]\n");
     if (absl::Status status = WriteFile(absl::StrCat(directory_, "/", host, ".toml"), agent);
         !status.ok()) {
       return status;
     }
   }
-  return WriteFile(directory_ + "/fm.toml", fm);
+  for (size_t i = 0; i < managers_.size(); ++i) {
+    const std::string fm = absl::StrCat("[[listen]]\naddress = \"unix:", SocketOf(i),
+                                        "\"\ninsecure = true\n[store]\n", StoreConfig(i), rest);
+    const absl::Status status =
+        WriteFile(absl::StrCat(directory_, "/", NameOfManager(i), ".toml"), fm);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 std::string Pool::Program(const std::string& name) const { return programs_ + "/" + name; }
@@ -123,10 +154,16 @@ std::string Pool::agent_socket(const std::string& host) const {
 absl::Status Pool::StartManager(const std::string& crash_at) {
   std::vector<std::string> environment;
   if (!crash_at.empty()) environment.push_back("CXLPOOL_CRASH_AT=" + crash_at);
-  auto started = Process::Start({Program("cxlpool-fm"), "--config", directory_ + "/fm.toml"},
-                                directory_ + "/fm.log", environment);
-  if (!started.ok()) return started.status();
-  manager_ = *std::move(started);
+  for (size_t i = 0; i < managers_.size(); ++i) {
+    Process& manager = managers_[i];
+    const bool runs = manager.started() && !manager.Wait(absl::ZeroDuration()).ok();
+    if (layout_.managers > 1 && runs) continue;
+    const std::string file = absl::StrCat(directory_, "/", NameOfManager(i));
+    auto started = Process::Start({Program("cxlpool-fm"), "--config", file + ".toml"},
+                                  file + ".log", environment);
+    if (!started.ok()) return started.status();
+    manager = *std::move(started);
+  }
   return absl::OkStatus();
 }
 
@@ -151,20 +188,32 @@ bool Pool::Serving() const {
   return connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
 }
 
+// Of several, a standby takes connections too: whether it answers is asked.
+bool Pool::Leads(size_t manager) const {
+  if (layout_.managers == 1) return Serving();
+  Client client(SocketOf(manager));
+  return client.Call(&PoolStub::GetCapacity, v1::GetCapacityRequest(), kAnswer).ok();
+}
+
 absl::Status Pool::AwaitServing(absl::Duration limit) {
   const absl::Time end = absl::Now() + limit;
-  while (!Serving()) {
-    const auto ended = manager_.Wait(absl::Milliseconds(1));
-    if (ended.ok()) {
-      return absl::InternalError(
-          absl::StrCat("the manager ended with ", *ended, " before it served"));
+  while (true) {
+    for (size_t i = 0; i < managers_.size(); ++i) {
+      const auto ended = managers_[i].Wait(absl::Milliseconds(1));
+      if (!ended.ok() && managers_[i].started() && Leads(i)) {
+        lead_ = i;
+        return absl::OkStatus();
+      }
+      if (ended.ok() && layout_.managers == 1) {
+        return absl::InternalError(
+            absl::StrCat("the manager ended with ", *ended, " before it served"));
+      }
     }
     if (absl::Now() > end) {
       return absl::InternalError(
           absl::StrCat("the manager does not serve within ", absl::FormatDuration(limit)));
     }
   }
-  return absl::OkStatus();
 }
 
 std::vector<std::string> Pool::BoundSlots() const {
@@ -196,7 +245,10 @@ std::vector<std::string> Pool::ExtentFiles() const {
 absl::Status Pool::WithLogs(const absl::Status& status) {
   if (status.ok()) return status;
   std::string text(status.message());
-  absl::StrAppend(&text, "\n--- fm.log\n", TailOf(directory_ + "/fm.log"));
+  for (size_t i = 0; i < managers_.size(); ++i) {
+    const std::string log = NameOfManager(i) + ".log";
+    absl::StrAppend(&text, "\n--- ", log, "\n", TailOf(absl::StrCat(directory_, "/", log)));
+  }
   for (const std::string& host : layout_.hosts) {
     const auto ended = agents_[host].Wait(absl::ZeroDuration());
     absl::StrAppend(&text, "--- ", host, ".log",

@@ -1,6 +1,6 @@
-// A pool of real processes in a directory of its own: one cxlpool-fm on a SQLite store, the
-// emulated fabric and a Unix socket, and a cxlpool-agent a host. Everything ends, and the directory
-// goes, with this.
+// A pool of real processes in a directory of its own: one cxlpool-fm on a SQLite store, or several
+// on three members of etcd, the emulated fabric and a Unix socket for each, and a cxlpool-agent a
+// host. Everything ends, and the directory goes, with this.
 //
 // Not thread-safe: one thread makes it, starts its processes and ends it.
 #ifndef CXLPOOL_TEST_CRASH_POOL_H_
@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "test/crash/process.h"
+#include "test/rigs/etcd_cluster.h"
 
 namespace cxlpool::crash {
 
@@ -27,6 +28,8 @@ struct PoolLayout {
   std::vector<std::string> hosts;
   int bridges = 8;  // Of each host, with slots 20 n + 17 and 20 n + 18.
   uint64_t granule_bytes = kGranule;
+  int managers = 1;  // More: on etcd.
+  absl::Duration takeover = absl::Milliseconds(1500);
 };
 
 class Pool {
@@ -35,12 +38,16 @@ class Pool {
   static absl::StatusOr<std::unique_ptr<Pool>> Make(PoolLayout layout);
   ~Pool();
 
-  // Starts a life of the manager. `crash_at`: as CXLPOOL_CRASH_AT; empty: none.
+  // Starts a life of the manager; of several, of each that does not run. `crash_at`: as
+  // CXLPOOL_CRASH_AT; empty: none.
   absl::Status StartManager(const std::string& crash_at = "");
-  // Waits until it takes connections. The status has its log's end if it does not, or ended.
+  // Waits until it takes connections; until one of several leads, which is manager() from then on.
+  // The status has its log's end if it does not, or ended.
   absl::Status AwaitServing(absl::Duration limit = absl::Seconds(20));
   bool Serving() const;  // It takes connections now.
-  Process& manager() { return manager_; }
+  Process& manager() { return managers_[lead_]; }
+  size_t lead() const { return lead_; }
+  fm::EtcdCluster& etcd() { return *etcd_; }  // Of several managers.
 
   absl::Status StartAgent(const std::string& host, const std::string& crash_at = "");
   Process& agent(const std::string& host) { return agents_[host]; }
@@ -50,7 +57,7 @@ class Pool {
 
   const PoolLayout& layout() const { return layout_; }
   const std::string& directory() const { return directory_; }
-  std::string socket() const { return directory_ + "/fm.sock"; }
+  std::string socket() const { return SocketOf(lead_); }
   std::string store_directory() const { return directory_ + "/store"; }
   std::string store_file() const { return directory_ + "/store/pool.db"; }
   std::string extents_directory() const { return directory_ + "/fabric/extents"; }
@@ -69,11 +76,17 @@ class Pool {
  private:
   explicit Pool(PoolLayout layout) : layout_(std::move(layout)) {}
   absl::Status WriteConfigs();
+  std::string SocketOf(size_t manager) const;
+  std::string StoreConfig(size_t manager) const;
+  std::string NameOfManager(size_t manager) const;
+  bool Leads(size_t manager) const;
 
   const PoolLayout layout_;
   std::string programs_;
   std::string directory_;
-  Process manager_;
+  std::unique_ptr<fm::EtcdCluster> etcd_;
+  std::vector<Process> managers_;
+  size_t lead_ = 0;
   std::map<std::string, Process> agents_;
 };
 

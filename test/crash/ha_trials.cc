@@ -1,0 +1,193 @@
+// cxlpool-ha-trials: two managers on three members of etcd lose the leader, members, both, or the
+// quorum, under load; then the pool is held against the acknowledged log (audit.h). Each seed is one
+// fault, of one pool that lives through many; a seed tried alone begins with an empty pool.
+
+#include <signal.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "test/crash/hits.h"
+#include "test/crash/loaded_pool.h"
+#include "test/trials/trial.h"
+
+namespace cxlpool::crash {
+namespace {
+
+constexpr uint64_t kFaultsOfAPool = 50;
+constexpr absl::Duration kBefore = absl::Milliseconds(80);  // Of load, at most, until the fault.
+constexpr int kMembers = 3;
+// Within which somebody leads again, whatever fell.
+constexpr absl::Duration kLeads = absl::Seconds(20);
+
+// How long it took, of all the times that something happened.
+class Times {
+ public:
+  void Add(absl::Duration time) { times_.push_back(time); }
+  std::string Text() const {
+    if (times_.empty()) return "never";
+    std::vector<absl::Duration> sorted = times_;
+    std::sort(sorted.begin(), sorted.end());
+    const auto at = [&](size_t percent) {
+      return absl::ToInt64Milliseconds(sorted[(sorted.size() - 1) * percent / 100]);
+    };
+    return absl::StrCat(sorted.size(), " times, p50 ", at(50), " ms, p99 ", at(99), " ms, at most ",
+                        at(100), " ms");
+  }
+
+ private:
+  std::vector<absl::Duration> times_;
+};
+
+class HaTrials {
+ public:
+  absl::Status Run(uint64_t seed, bool trace) {
+    std::mt19937_64 random(seed * 0x9e3779b97f4a7c15u);
+    if (pool_ == nullptr) {
+      auto made = LoadedPool::Make(&hits_, /*managers=*/2);
+      if (!made.ok()) return made.status();
+      pool_ = *std::move(made);
+    }
+    absl::Status status = RunOne(random, trace);
+    if (status.ok() && pool_->lives() >= kFaultsOfAPool) status = End();
+    if (!status.ok()) pool_.reset();
+    return status;
+  }
+
+  absl::Status End() {
+    if (pool_ == nullptr) return absl::OkStatus();
+    absl::Status status = pool_->Finish();
+    answered_ += pool_->answered();
+    changes_ += pool_->changes();
+    pool_.reset();
+    return status;
+  }
+
+  std::string Summary() const {
+    const uint64_t answered = answered_ + (pool_ == nullptr ? 0 : pool_->answered());
+    const uint64_t changes = changes_ + (pool_ == nullptr ? 0 : pool_->changes());
+    return absl::StrCat(WithCommas(answered), " calls answered, ", WithCommas(changes),
+                        " changes, each in the audit trail; ", hits_.Text(),
+                        "; a takeover alone: ", alone_.Text(), "; with a member: ", both_.Text());
+  }
+
+  std::string Missing() const {
+    return hits_.Missing({"leader killed", "leader stopped", "leader told to end", "member killed",
+                          "member stopped", "both", "quorum lost"});
+  }
+
+ private:
+  absl::Status RunOne(std::mt19937_64& random, bool trace) {
+    const absl::Duration before = absl::Milliseconds(random() % absl::ToInt64Milliseconds(kBefore));
+    const int member = static_cast<int>(random() % kMembers);
+    const uint64_t fault = random() % 7;
+    const bool hosted = random() % 2 == 0;
+    static const std::vector<std::string> kNames = {
+        "leader killed", "leader stopped", "leader told to end", "member killed",
+        "member stopped", "both",          "quorum lost"};
+    if (trace) std::cout << kNames[fault] << (hosted ? ", with hosts" : "") << std::endl;
+    hits_.Add(kNames[fault]);
+    return pool_->Live(random, {.crash_at = "", .hosted = hosted, .kill = [&](Process& leader) {
+                                  absl::SleepFor(before);
+                                  return Fault(fault, leader, member);
+                                }});
+  }
+
+  // Does it, waits until somebody leads again, and mends what fell.
+  absl::Status Fault(uint64_t fault, Process& leader, int member) {
+    Pool& pool = pool_->pool();
+    fm::EtcdCluster& etcd = pool.etcd();
+    const absl::Duration term = pool.layout().takeover;
+    const int other = (member + 1) % kMembers;
+    const absl::Time begun = absl::Now();
+    switch (fault) {
+      case 0:
+        leader.Kill();
+        return Leads(begun, &alone_);
+      case 1: {
+        leader.Signal(SIGSTOP);
+        const absl::Status status = HasEndedItself(leader);
+        return status.ok() ? Leads(begun, &alone_) : status;
+      }
+      case 2:
+        leader.Signal(SIGTERM);
+        return Leads(begun, nullptr);
+      case 3:
+        etcd.Kill(member);
+        absl::SleepFor(2 * term);
+        etcd.Start(member);
+        return Leads(begun, nullptr);
+      case 4: {
+        etcd.Signal(member, SIGSTOP);
+        absl::SleepFor(2 * term);
+        etcd.Signal(member, SIGCONT);
+        return Leads(begun, nullptr);
+      }
+      case 5: {
+        etcd.Kill(member);
+        leader.Kill();
+        const absl::Status status = Leads(begun, &both_);
+        etcd.Start(member);
+        return status;
+      }
+      default: {
+        etcd.Kill(member);
+        etcd.Kill(other);
+        absl::Status status = HasEndedItself(leader);
+        etcd.Start(member);
+        etcd.Start(other);
+        return status.ok() ? Leads(begun, nullptr) : status;
+      }
+    }
+  }
+
+  absl::Status Leads(absl::Time begun, Times* times) {
+    const absl::Status status = pool_->pool().AwaitServing(kLeads);
+    if (times != nullptr && status.ok()) times->Add(absl::Now() - begun);
+    return status;
+  }
+
+  // The kernel ends a leader that gives no sign of life, before another may lead.
+  absl::Status HasEndedItself(Process& leader) {
+    const auto ended = leader.Wait(pool_->pool().layout().takeover);
+    if (ended.ok() && *ended == 128 + SIGKILL) return absl::OkStatus();
+    return absl::InternalError(
+        ended.ok() ? absl::StrCat("a leader that was cut off ended with ", *ended)
+                   : "a leader that was cut off goes on");
+  }
+
+  Hits hits_;
+  Times alone_, both_;
+  std::unique_ptr<LoadedPool> pool_;
+  uint64_t answered_ = 0;
+  uint64_t changes_ = 0;
+};
+
+}  // namespace
+}  // namespace cxlpool::crash
+
+int main(int argc, char** argv) {
+  if (cxlpool::fm::EtcdCluster::Program().empty()) {
+    std::cerr << "no etcd here: qemu-cxl/fetch --with etcd brings it\n";
+    return 77;
+  }
+  cxlpool::crash::HaTrials trials;
+  const int code = cxlpool::RunTrials(
+      argc, argv,
+      {.name = "cxlpool-ha-trials",
+       .what = "managers and members of etcd fall under load; nothing acknowledged is lost",
+       .ci_seeds = 60,
+       .run = [&](uint64_t seed, bool trace) { return trials.Run(seed, trace); },
+       .summary = [&] { return trials.Summary(); },
+       .missing = [&](uint64_t) { return trials.Missing(); }});
+  const absl::Status end = trials.End();
+  if (end.ok()) return code;
+  std::cout << "cxlpool-ha-trials: the last pool FAILED: " << end.message() << std::endl;
+  return 1;
+}
