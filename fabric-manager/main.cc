@@ -144,9 +144,6 @@ class Manager {
   // Opens the store, which is at once, or its turn comes once no other manager has it. `on_fatal`
   // may be called from any thread.
   void Open(std::function<void(absl::Status)> on_fatal, Done opened) {
-    store_->Follow({.on_owner = [this](const StoreOwner& owner) { owner_.Set(owner); },
-                    .on_image = nullptr,
-                    .on_batch = nullptr});
     writer_.Open({.on_committed =
                       [this](const auto& changes) {
                         leader_->reconciler.OnCommitted(changes);
@@ -156,6 +153,7 @@ class Manager {
                       [this](const absl::Status& status) {
                         if (RpcServer* const server = serving_.load()) server->NoteStore(status);
                       },
+                  .on_owner = [this](const StoreOwner& owner) { owner_.Set(owner); },
                   .on_fatal = std::move(on_fatal)},
                  std::move(opened));
   }
@@ -262,8 +260,9 @@ class Manager {
                leader_->reconciler.OnSession(host, online);
                leader_->media.OnSession(host);
              },
-         .on_device_answer = [this](const auto& host,
-                                    const auto& answer) { leader_->tasks->OnAnswer(host, answer); }});
+         .on_device_answer = [this](
+                                 const auto& host,
+                                 const auto& answer) { leader_->tasks->OnAnswer(host, answer); }});
   }
 
   // The configuration's tables become records of a pool that has none. Of every other pool the

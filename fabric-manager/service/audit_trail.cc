@@ -89,6 +89,25 @@ bool AuditTrail::Load(const AuditBounds& bounds, const Change& records) {
   return flaws.empty();
 }
 
+bool AuditTrail::Follow(const AuditBounds& bounds, const std::vector<AuditRowPtr>& rows,
+                        const std::vector<uint64_t>& erased) {
+  MutexLock lock(mutex_);
+  AuditHead head = bounds_.head;
+  for (const AuditRowPtr& row : rows) {
+    head = NextHead(head, row->bytes);
+    bytes_ += BytesOf(*row);
+    rows_.push_back(row);
+  }
+  // The oldest go first, and all at once.
+  const std::set<Key> gone(erased.begin(), erased.end());
+  while (!rows_.empty() && gone.contains(rows_.front()->key)) {
+    bytes_ -= BytesOf(*rows_.front());
+    rows_.pop_front();
+  }
+  bounds_ = bounds;
+  return head == bounds.head;
+}
+
 void AuditTrail::Note(AuditEntry entry) {
   constexpr size_t kNumbers = 64;  // And what protobuf writes before each field.
   row_bytes_ += kNumbers;

@@ -39,6 +39,11 @@ class AuditTrail {
   // that did not start would help nobody. False: something is.
   bool Load(const AuditBounds& bounds, const Change& records);
 
+  // Another manager's commit: its rows, in order of key, the records that it erased, and where the
+  // trail is then. False: the rows do not go on from where it was.
+  bool Follow(const AuditBounds& bounds, const std::vector<AuditRowPtr>& rows,
+              const std::vector<uint64_t>& erased);
+
   // An entry of the group under way. It is forgotten by Finish.
   void Note(AuditEntry entry);
   size_t entries() const { return entries_.size(); }

@@ -116,13 +116,41 @@ void Writer::Open(Listener listener, Done done) {
     if (CXLPOOL_MUTANT("lost-store-goes-on")) return;
     executor_->Post([this, why = std::move(why)] { Fail(why); });
   };
+  store_->Follow(
+      {.on_owner = listener_.on_owner,
+       .on_image = [this](StoreImage image) { Await([&] { return Load(std::move(image)); }); },
+       .on_batch = [this](StoreBatch batch) { Await([&] { return Follow(std::move(batch)); }); }});
   store_->Open(
       std::move(lost), [this, done = std::move(done)](absl::StatusOr<StoreImage> image) mutable {
         executor_->Post([this, image = std::move(image), done = std::move(done)]() mutable {
-          if (image.ok() && image->beat_interval > absl::ZeroDuration()) Beat(image->beat_interval);
-          std::move(done)(image.ok() ? Load(*std::move(image)) : image.status());
+          if (!image.ok()) return std::move(done)(image.status());
+          if (image->beat_interval > absl::ZeroDuration()) Beat(image->beat_interval);
+          const StoreImage bounds = {.epoch = image->epoch,
+                                     .revision = image->revision,
+                                     .limits = image->limits,
+                                     .rows = {},
+                                     .beat_interval = {}};
+          absl::Status status = loaded_ ? absl::OkStatus() : Load(*std::move(image));
+          if (status.ok()) TakeUp(bounds);
+          std::move(done)(std::move(status));
         });
       });
+}
+
+// Runs `task` on the executor, and waits for it on the store's thread: so the store hands over no
+// more than is taken. An executor that has been stopped drops it.
+void Writer::Await(std::function<absl::Status()> task) {
+  std::promise<absl::Status> done;
+  std::future<absl::Status> future = done.get_future();
+  executor_->Post([&task, done = std::move(done)]() mutable { done.set_value(task()); });
+  future.wait();
+  absl::Status status;
+  try {
+    status = future.get();
+  } catch (const std::future_error&) {
+    return;
+  }
+  if (!status.ok()) Fail(status);
 }
 
 // From here on nothing is durable any more, and nothing is planned.
@@ -138,15 +166,28 @@ void Writer::Beat(absl::Duration interval) {
   executor_->PostAfter(interval, [this, interval] { Beat(interval); });
 }
 
-// Makes the state of what the store has. Records that do not make a sound pool are DATA_LOSS: going
-// on with some of them might give bytes to two owners.
-absl::Status Writer::Load(StoreImage image) {
+// The store is ours, at the revision of the state.
+void Writer::TakeUp(const StoreImage& image) {
+  CXLPOOL_CHECK(image.revision == revision_, "the store is at revision ", image.revision,
+                ", the state at ", revision_);
   limits_ = LeftForChanges(image.limits);
   max_batch_rows_ = image.limits.max_batch_rows;
   // A group is full once it has half of what there is (CommitIsFull): the other half, but for the
   // pool's own record, is there for whatever plan comes next.
   context_.max_items = std::max<size_t>(limits_.max_batch_rows / 2, 2) - 1;
   epoch_ = image.epoch;
+  next_id_ = meta_.next_id;
+  context_.hold_reason = meta_.hold_reason;
+  watch_->Reset(revision_);
+}
+
+// Makes the state of what the store has. Records that do not make a sound pool are DATA_LOSS: going
+// on with some of them might give bytes to two owners.
+absl::Status Writer::Load(StoreImage image) {
+  if (std::exchange(loaded_, true)) {
+    return absl::UnavailableError(
+        "another manager committed faster than this one followed: starting anew, to read all");
+  }
   revision_ = image.revision;
   const absl::StatusOr<Change> decoded = DecodeAll(std::move(image.rows), meta_);
   if (!decoded.ok()) return decoded.status();
@@ -165,10 +206,61 @@ absl::Status Writer::Load(StoreImage image) {
                      "; run `cxlpool fsck DB`, or restore a backup"));
   }
   meters_.audit_chain_ok = trail_.Load(meta_.audit, records);
-  next_id_ = meta_.next_id;
-  context_.hold_reason = meta_.hold_reason;
-  watch_->Reset(revision_);
   PublishLoaded(records, publication);
+  return absl::OkStatus();
+}
+
+// Takes in what another manager committed: many changes at once, of which only the last of each
+// record is left. So bytes, names and hosts go over in three steps: what Regions had is given up,
+// then what they are made of changes, then they have what they have now.
+absl::Status Writer::Follow(StoreBatch batch) {
+  Change gone, made_of, regions;
+  std::vector<AuditRowPtr> rows;
+  for (const Row& row : batch.puts) {
+    auto record = DecodeRecord(row.key, row.value);
+    if (!record.ok()) return record.status();
+    if (auto* meta = std::get_if<PoolMeta>(&*record)) {
+      meta_ = std::move(*meta);
+      continue;
+    }
+    Item& item = std::get<Item>(*record);
+    if (const auto* audit = std::get_if<AuditRowPtr>(&item)) {
+      rows.push_back(*audit);
+      continue;
+    }
+    if (state_.IsRegion(row.key)) gone.push_back(Erased{row.key});
+    const bool is =
+        std::holds_alternative<RegionPtr>(item) || std::holds_alternative<Tombstone>(item);
+    (is ? regions : made_of).push_back(std::move(item));
+  }
+  for (const uint64_t key : batch.erases) {
+    if (state_.IsRegion(key)) {
+      gone.push_back(Erased{key});
+    } else if (state_.IsNamed(key)) {
+      made_of.push_back(Erased{key});
+    }
+  }
+  // What is replaced by another of its name goes first; of what comes, devices.
+  const auto rank = [](const Item& item) {
+    return std::holds_alternative<Erased>(item) ? 0 : std::holds_alternative<Device>(item) ? 1 : 2;
+  };
+  std::stable_sort(made_of.begin(), made_of.end(),
+                   [&](const Item& a, const Item& b) { return rank(a) < rank(b); });
+  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a->key < b->key; });
+  for (Change* change : {&gone, &made_of, &regions}) {
+    auto inverse = state_.Apply(*change);
+    if (!inverse.ok()) {
+      return absl::InternalError(absl::StrCat("revision ", batch.revision,
+                                              " cannot be followed: ", inverse.status().message()));
+    }
+    changes_.push_back(std::move(*change));
+    inverses_.push_back(*std::move(inverse));
+  }
+  meters_.audit_chain_ok = meters_.audit_chain_ok && trail_.Follow(meta_.audit, rows, batch.erases);
+  revision_ = batch.revision;
+  PublishView();
+  changes_.clear();
+  inverses_.clear();
   return absl::OkStatus();
 }
 

@@ -67,9 +67,9 @@ using OutcomesDone = absl::AnyInvocable<void(Outcomes) &&>;
 class Writer {
  public:
   struct Options {
-    size_t max_queue = 16384;    // Items not yet answered; a batch has several.
-    size_t max_group = 1024;     // Items in one commit.
-    FabricRules fabric = {};  // Of the driver: FabricSettings::rules.
+    size_t max_queue = 16384;  // Items not yet answered; a batch has several.
+    size_t max_group = 1024;   // Items in one commit.
+    FabricRules fabric = {};   // Of the driver: FabricSettings::rules.
     Policy default_policy = Policy::kPack;
     AuditLimits audit = {};
     std::function<Uuid()> make_tag = nullptr;  // Of new Regions; null: random ones.
@@ -81,6 +81,8 @@ class Writer {
     std::function<void(const std::vector<Change>&)> on_committed;
     // STORE_FULL: the store refused a commit. OK: it took the first one since. On the executor.
     std::function<void(const absl::Status&)> on_space = nullptr;
+    // Another manager has the store, so far. On a thread of the store's.
+    std::function<void(const StoreOwner&)> on_owner = nullptr;
     // The store cannot go on (fenced, lost, or an unknown outcome): the process must end and
     // reopen. Once.
     std::function<void(absl::Status)> on_fatal;
@@ -89,8 +91,9 @@ class Writer {
   Writer(Options options, Executor* executor, Clock* clock, Store* store, ViewHolder* views,
          WatchHub* watch);
 
-  // Opens the store, which may have to wait for its turn, and loads the state; then Submit may be
-  // called. DATA_LOSS if the records do not make a sound pool.
+  // Opens the store and loads the state; then Submit may be called. While another manager has the
+  // store, what it commits is taken into the state and shown to readers: little is left to do when
+  // the turn comes. DATA_LOSS if the records do not make a sound pool.
   void Open(Listener listener, Done done);
 
   // Plans on the executor, commits, answers. `audit` says who and what (its time is filled in).
@@ -190,6 +193,9 @@ class Writer {
   void Tell(Finished finished);
   void Answer(Planned planned, const absl::Status& status);
   absl::Status Load(StoreImage image);
+  absl::Status Follow(StoreBatch batch);
+  void TakeUp(const StoreImage& image);
+  void Await(std::function<absl::Status()> task);
   void Fail(const absl::Status& why);
   void Beat(absl::Duration interval);
   uint64_t NextId();
@@ -229,6 +235,7 @@ class Writer {
   StoreLimits limits_;         // Of the changes of one commit.
   size_t max_batch_rows_ = 0;  // Of a commit, with what the Writer adds by itself.
   bool failed_ = false;
+  bool loaded_ = false;
   bool committing_ = false;
   bool store_is_full_ = false;
   std::deque<std::unique_ptr<Pending>> queue_;

@@ -301,6 +301,23 @@ TEST(EtcdStoreTest, AStandbyFollowsAndTakesOverOnceTheOwnerIsSilent) {
   }
 }
 
+TEST(EtcdStoreTest, OneOfTwoThatFindNothingHasItAndTheOtherFollows) {
+  EtcdHarness harness;
+  harness.options().takeover = kTakeover;
+  Standby first(harness.Make());
+  ASSERT_TRUE(first.Wait().ok());
+  Standby second(harness.Make());
+  std::minstd_rand random(1);
+  Model model;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(ChangeBoth(first.client, model, random).ok());
+    absl::SleepFor(kTakeover / 5);
+    EXPECT_TRUE(second.is_waiting());
+  }
+  MutexLock lock(second.mutex);
+  EXPECT_EQ(second.rows, model);
+}
+
 TEST(EtcdStoreTest, AStandbyDoesNotWaitForOneThatLetGo) {
   EtcdHarness harness;
   harness.options().takeover = kTakeover;

@@ -26,8 +26,8 @@ namespace cxlpool::fm {
 struct EtcdHead {
   uint64_t epoch = 0;
   uint64_t revision = 0;
-  std::string digest;  // Of all changes so far: NextDigest.
-  std::string owner;   // A UUID of the process, and "@" and its address where it has one.
+  std::string digest = "0";  // Of all changes so far: NextDigest.
+  std::string owner;         // A UUID of the process, and "@" and its address where it has one.
 
   friend bool operator==(const EtcdHead&, const EtcdHead&) = default;
 };
@@ -37,7 +37,7 @@ std::optional<EtcdHead> ParseHead(absl::string_view text);
 
 struct EtcdFolded {
   uint64_t revision = 0;
-  std::string digest;
+  std::string digest = "0";
   uint64_t pack_bytes = 0;  // Of all packs.
 };
 std::string ToText(const EtcdFolded& folded);

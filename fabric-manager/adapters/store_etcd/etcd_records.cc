@@ -179,8 +179,7 @@ absl::StatusOr<StoreImage> EtcdRecords::Load() {
   if (!head.ok()) return head.status();
   StoreImage image;
   head_text_.clear();
-  head_.epoch = head_.revision = 0;
-  head_.digest = "0";
+  head_ = {.owner = head_.owner};
   if (head->kvs().empty()) return image;
   head_text_ = head->kvs(0).value();
   const auto parsed = ParseHead(head_text_);
@@ -215,7 +214,7 @@ absl::Status EtcdRecords::LoadPacks(int64_t revision, Rows& rows) {
 
 // That the digests lead from where the packs end to the head proves that nothing is missing.
 absl::Status EtcdRecords::LoadLog(int64_t revision, Rows& rows) {
-  EtcdFolded from{.digest = "0"};
+  EtcdFolded from;
   const auto folded = ReadOne(keys_.Folded(), revision);
   if (!folded.ok()) return folded.status();
   if (!folded->kvs().empty()) {

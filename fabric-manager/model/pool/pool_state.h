@@ -68,6 +68,11 @@ class PoolState {
 
   // Reads. Pointers live until the next Apply. Null: there is none.
   const RegionPtr* FindRegion(Key key) const;
+  // Whether the record is a Region, or one that is gone; or any of the others, but for audit rows.
+  bool IsRegion(Key key) const {
+    return regions_.contains(key) || tombstones_.Find(key) != nullptr;
+  }
+  bool IsNamed(Key key) const { return named_.contains(key); }
   const RegionPtr* FindRegionById(absl::string_view id) const { return names_.FindById(id); }
   const RegionPtr* FindRegionByTag(const Uuid& tag) const { return names_.FindByTag(tag); }
   const RegionPtr* FindRegionBySerial(uint64_t serial) const;  // That has a segment so numbered.

@@ -1,0 +1,183 @@
+// A Writer that follows another manager's commits, and goes on where that one ended.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <future>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/store_memory/memory_store.h"
+#include "fabric-manager/service/writer.h"
+#include "proto/support/loop.h"
+#include "proto/support/manual_executor.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// Keeps what was committed.
+class Recorder : public MemoryStore {
+ public:
+  using MemoryStore::MemoryStore;
+  void Commit(StoreBatch batch, Done done) override {
+    batches.push_back(batch);
+    MemoryStore::Commit(std::move(batch), std::move(done));
+  }
+  std::vector<StoreBatch> batches;
+};
+
+// Another has it until Give.
+class Followed : public Store {
+ public:
+  void Follow(StoreFollower follower) override { follower_ = std::move(follower); }
+  void Open(Done, DoneWith<StoreImage> done) override { opened_ = std::move(done); }
+  void Commit(StoreBatch, Done done) override { std::move(done)(absl::OkStatus()); }
+  void Backup(std::string, DoneWith<StoreBackup>) override {}
+
+  void Show(StoreImage image) { follower_.on_image(std::move(image)); }
+  void Show(const StoreBatch& batch) { follower_.on_batch(batch); }
+  void Give(StoreImage image) { std::exchange(opened_, nullptr)(std::move(image)); }
+
+ private:
+  StoreFollower follower_;
+  DoneWith<StoreImage> opened_;
+};
+
+PlanFn Allocate(const std::string& id, uint64_t size, char request) {
+  AllocateSpec spec;
+  spec.caller = Caller::Admin("cxlpool://operator/alice");
+  spec.request = Request{{"test", "AllocateRegion", Uuid(std::string(16, request))}, 1};
+  spec.region_id = id;
+  spec.size_bytes = size;
+  return [spec](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+    auto plan = PlanAllocate(state, spec, context);
+    if (!plan.ok()) return plan.status();
+    return Proposal{plan->change, plan->region};
+  };
+}
+
+// All bytes of the pool, then again under the same name, in one commit with the end of the first.
+std::vector<StoreBatch> Commits() {
+  ManualExecutor executor;
+  Recorder store(std::make_shared<MemoryDisk>(), &executor, absl::Milliseconds(1));
+  ViewHolder views;
+  WatchHub watch;
+  Writer writer({}, &executor, &executor, &store, &views, &watch);
+  writer.Open({.on_committed = [](const auto&) {}, .on_fatal = [](const absl::Status&) {}},
+              [](const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; });
+  executor.RunReady();
+  const auto submit = [&](PlanFn plan) {
+    writer.Submit(
+        Audit{{}, "test", "test", ""}, std::move(plan),
+        [](const absl::StatusOr<Committed>& done) { EXPECT_TRUE(done.ok()) << done.status(); });
+  };
+  submit([](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
+    return Proposal::Of(Device{.key = context.next_id(),
+                               .id = "cmm-0",
+                               .serial = "1",
+                               .capacity_bytes = 4ull << 30,
+                               .granule_bytes = 256ull << 20},
+                        nullptr);
+  });
+  executor.Advance(absl::Milliseconds(10));
+  writer.SetReachable({{"cmm-0", ""}});
+  submit(Allocate("x", 4ull << 30, 1));
+  executor.Advance(absl::Milliseconds(10));
+  submit([](const PoolState& state, PlanContext&) -> absl::StatusOr<Proposal> {
+    return Proposal::Of(Erased{(*state.FindRegionById("x"))->key}, nullptr);
+  });
+  submit(Allocate("x", 4ull << 30, 2));
+  executor.Advance(absl::Milliseconds(10));
+  submit(Allocate("y", 256ull << 20, 3));
+  return store.batches;
+}
+
+// What one look of a standby that was away for some time finds.
+StoreBatch AsOne(const std::vector<StoreBatch>& batches) {
+  std::map<uint64_t, std::optional<std::string>> rows;
+  for (const StoreBatch& batch : batches) {
+    for (const Row& row : batch.puts) rows[row.key] = row.value;
+    for (const uint64_t key : batch.erases) rows[key] = std::nullopt;
+  }
+  StoreBatch one = batches.back();
+  one.puts.clear();
+  one.erases.clear();
+  // In no order.
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
+    if (row->second.has_value()) one.puts.push_back({row->first, *row->second});
+    if (!row->second.has_value()) one.erases.push_back(row->first);
+  }
+  return one;
+}
+
+class WriterFollowTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    writer.Open({.on_committed = [](const auto&) {},
+                 .on_fatal = [this](absl::Status status) { fatal = std::move(status); }},
+                [this](absl::Status status) { opened.set_value(std::move(status)); });
+    store.Show(StoreImage());
+  }
+  ~WriterFollowTest() override { loop.Stop(); }
+
+  SystemClock clock;
+  Loop loop{"follow-test"};
+  Followed store;
+  ViewHolder views;
+  WatchHub watch;
+  Writer writer{{}, &loop, &clock, &store, &views, &watch};
+  std::promise<absl::Status> opened;
+  absl::Status fatal;
+};
+
+TEST_F(WriterFollowTest, ShowsWhatWasCommittedAndGoesOnFromThere) {
+  const std::vector<StoreBatch> batches = Commits();
+  ASSERT_EQ(batches.size(), 3u);
+  for (const StoreBatch& batch : batches) {
+    store.Show(batch);
+    ASSERT_TRUE(fatal.ok()) << fatal;
+  }
+  EXPECT_NE(views.Get()->regions.Find("x"), nullptr);
+  EXPECT_EQ(views.Get()->capacity.free_bytes, 0u);
+  store.Give({.epoch = 7,
+              .revision = batches.back().revision,
+              .limits = {},
+              .rows = {},
+              .beat_interval = {}});
+  ASSERT_TRUE(opened.get_future().get().ok());
+  EXPECT_EQ(writer.epoch(), 7u);
+  loop.Post([&] { writer.SetReachable({{"cmm-0", ""}}); });
+
+  std::promise<std::string> refused, done;
+  writer.Submit(Audit{{}, "test", "test", ""}, Allocate("z", 256ull << 20, 4),
+                [&](const auto& answer) { refused.set_value(ReasonOf(answer.status())); });
+  EXPECT_EQ(refused.get_future().get(), "POOL_FULL");
+  // A request of before has its answer still.
+  writer.Submit(Audit{{}, "test", "test", ""}, Allocate("x", 4ull << 30, 2),
+                [&](const auto& answer) { done.set_value(ReasonOf(answer.status())); });
+  EXPECT_EQ(done.get_future().get(), "");
+}
+
+TEST_F(WriterFollowTest, TakesManyCommitsAsOne) {
+  const std::vector<StoreBatch> batches = Commits();
+  store.Show(batches[0]);
+  store.Show(batches[1]);
+  store.Show(AsOne(batches));
+  ASSERT_TRUE(fatal.ok()) << fatal;
+  EXPECT_NE(views.Get()->regions.Find("x"), nullptr);
+  EXPECT_EQ(views.Get()->capacity.free_bytes, 0u);
+}
+
+TEST_F(WriterFollowTest, StartsAnewWhereItCannotFollow) {
+  const std::vector<StoreBatch> batches = Commits();
+  StoreBatch broken = batches[1];
+  store.Show(broken);  // The device is not known.
+  EXPECT_FALSE(fatal.ok());
+}
+
+TEST_F(WriterFollowTest, StartsAnewWhereAllIsToBeReadAgain) {
+  store.Show(StoreImage());
+  EXPECT_TRUE(absl::IsUnavailable(fatal)) << fatal;
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
