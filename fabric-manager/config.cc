@@ -5,8 +5,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "proto/support/address.h"
 #include "fabric-manager/topology_file.h"
+#include "proto/support/address.h"
 #include "proto/support/refusal.h"
 #include "proto/support/toml_reader.h"
 
@@ -111,8 +111,8 @@ void ReadEtcd(TomlReader& store, FmConfig& config) {
     config.where[absl::StrCat("store.", key)] = store.Where(key);
   }
   etcd.advertise = store.AddressText("advertise", /*local=*/false);
-  etcd.takeover =
-      store.DurationIn("takeover", absl::Milliseconds(1500), absl::Milliseconds(500), absl::Minutes(1));
+  etcd.takeover = store.DurationIn("takeover", absl::Milliseconds(1500), absl::Milliseconds(500),
+                                   absl::Minutes(1));
 }
 
 }  // namespace

@@ -20,12 +20,13 @@ namespace cxlpool {
 int ExitStatusOf(const absl::Status& status);
 
 // Blocks SIGTERM, SIGINT, SIGHUP and SIGUSR1 for this thread and for all threads that it starts
-// afterwards, and answers these, for AwaitEnd. SIGPIPE is ignored. Call it before anything else in main:
-// a SIGHUP that comes early then waits, and does not end the process.
+// afterwards, and answers these, for AwaitEnd. SIGPIPE is ignored. Call it before anything else in
+// main: a SIGHUP that comes early then waits, and does not end the process.
 sigset_t BlockSignals();
 
-// Returns when SIGTERM or SIGINT comes (true), or CutShort is called (false). Meanwhile it calls `reload` after each SIGHUP, and `alive`
-// after each signal and as often as the service manager's watchdog has to be fed.
+// Returns when SIGTERM or SIGINT comes (true), or CutShort is called (false). Meanwhile it calls
+// `reload` after each SIGHUP, and `alive` after each signal and as often as the service manager's
+// watchdog has to be fed.
 bool AwaitEnd(const sigset_t& signals, const std::function<void()>& reload,
               const std::function<void()>& alive);
 

@@ -30,7 +30,7 @@ EtcdStoreOptions OptionsOf(const FakeEtcd& etcd) {
   EtcdStoreOptions options;
   options.etcd.endpoints = {etcd.endpoint()};
   options.prefix = "/pool/";
-  options.fold_bytes = 4000;  // Small: it folds all the time,
+  options.fold_bytes = 4000;       // Small: it folds all the time,
   options.fold_step_bytes = 2000;  // in several steps between two commits.
   options.max_bytes = uint64_t{256} << 20;
   return options;
@@ -61,12 +61,8 @@ INSTANTIATE_TEST_SUITE_P(FakeEtcd, StoreContractTest,
 uint64_t Trial(unsigned seed) {
   std::minstd_rand random(seed);
   FakeEtcd etcd(seed);
-  const EtcdFaults faults = {.answer_lost = 15,
-                             .refused = 25,
-                             .no_space = 30,
-                             .late = 20,
-                             .doubled = 5,
-                             .stale_read = 6};
+  const EtcdFaults faults = {
+      .answer_lost = 15, .refused = 25, .no_space = 30, .late = 20, .doubled = 5, .stale_read = 6};
   Model model;
   std::unique_ptr<StoreClient> owner;
   const auto take_over = [&] {

@@ -1,6 +1,6 @@
 // cxlpool-ha-trials: two managers on three members of etcd lose the leader, members, both, or the
-// quorum, under load; then the pool is held against the acknowledged log (audit.h). Each seed is one
-// fault, of one pool that lives through many; a seed tried alone begins with an empty pool.
+// quorum, under load; then the pool is held against the acknowledged log (audit.h). Each seed is
+// one fault, of one pool that lives through many; a seed tried alone begins with an empty pool.
 
 #include <signal.h>
 
@@ -89,8 +89,8 @@ class HaTrials {
     const uint64_t fault = random() % 7;
     const bool hosted = random() % 2 == 0;
     static const std::vector<std::string> kNames = {
-        "leader killed", "leader stopped", "leader told to end", "member killed",
-        "member stopped", "both",          "quorum lost"};
+        "leader killed",  "leader stopped", "leader told to end", "member killed",
+        "member stopped", "both",           "quorum lost"};
     if (trace) std::cout << kNames[fault] << (hosted ? ", with hosts" : "") << std::endl;
     hits_.Add(kNames[fault]);
     return pool_->Live(random, {.crash_at = "", .hosted = hosted, .kill = [&](Process& leader) {
@@ -157,9 +157,9 @@ class HaTrials {
   absl::Status HasEndedItself(Process& leader) {
     const auto ended = leader.Wait(pool_->pool().layout().takeover);
     if (ended.ok() && *ended == 128 + SIGKILL) return absl::OkStatus();
-    return absl::InternalError(
-        ended.ok() ? absl::StrCat("a leader that was cut off ended with ", *ended)
-                   : "a leader that was cut off goes on");
+    return absl::InternalError(ended.ok()
+                                   ? absl::StrCat("a leader that was cut off ended with ", *ended)
+                                   : "a leader that was cut off goes on");
   }
 
   Hits hits_;

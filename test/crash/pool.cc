@@ -101,8 +101,8 @@ std::string Pool::SocketOf(size_t manager) const {
 std::string Pool::StoreConfig(size_t manager) const {
   if (etcd_ == nullptr) return absl::StrCat("path = \"", store_file(), "\"");
   return absl::StrCat("kind = \"etcd\"\nendpoints = [\"",
-                      absl::StrJoin(etcd_->endpoints(), "\", \""), "\"]\nadvertise = \"unix:",
-                      SocketOf(manager), "\"\ntakeover = \"",
+                      absl::StrJoin(etcd_->endpoints(), "\", \""),
+                      "\"]\nadvertise = \"unix:", SocketOf(manager), "\"\ntakeover = \"",
                       absl::ToInt64Milliseconds(layout_.takeover), "ms\"");
 }
 

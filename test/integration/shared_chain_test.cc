@@ -148,8 +148,7 @@ class SharedChainTest : public testing::Test {
     auto driver = SharedBackend::Open(std::move(config), &tasks_);
     EXPECT_TRUE(driver.ok()) << driver.status();
     driver_ = *std::move(driver);
-    writer_.emplace(Writer::Options{}, &loop_, &clock_, &store_, &views_,
-                    &watch_);
+    writer_.emplace(Writer::Options{}, &loop_, &clock_, &store_, &views_, &watch_);
     writer_->SetFabric(driver_->capabilities());
     sessions_.emplace(HostSessions::Options{}, &loop_, &clock_, &*writer_);
     reconciler_.emplace(Reconciler::Options{.tick = absl::Milliseconds(20),

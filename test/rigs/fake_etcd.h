@@ -20,12 +20,12 @@ namespace cxlpool::fm {
 
 // One in so many calls; 0: never.
 struct EtcdFaults {
-  unsigned answer_lost = 0;    // Of a transaction that was carried out: UNAVAILABLE.
-  unsigned refused = 0;        // Before anything was done: UNAVAILABLE.
-  unsigned no_space = 0;       // Carried out, and answered as if there were no space.
-  unsigned late = 0;           // Carried out some calls later; UNAVAILABLE at once.
-  unsigned doubled = 0;        // Carried out, and again some calls later.
-  unsigned stale_read = 0;     // As of some changes ago.
+  unsigned answer_lost = 0;  // Of a transaction that was carried out: UNAVAILABLE.
+  unsigned refused = 0;      // Before anything was done: UNAVAILABLE.
+  unsigned no_space = 0;     // Carried out, and answered as if there were no space.
+  unsigned late = 0;         // Carried out some calls later; UNAVAILABLE at once.
+  unsigned doubled = 0;      // Carried out, and again some calls later.
+  unsigned stale_read = 0;   // As of some changes ago.
 };
 
 // Any thread.

@@ -114,12 +114,7 @@ class ServerRig {
   StoreType store{std::make_shared<MemoryDisk>(), &loop};
   ViewHolder views;
   WatchHub watch;
-  Writer writer{{.fabric = {.slots = true}},
-                &loop,
-                &clock,
-                &store,
-                &views,
-                &watch};
+  Writer writer{{.fabric = {.slots = true}}, &loop, &clock, &store, &views, &watch};
   FakeFabric fabric{&world};
   HostSessions sessions{{.lease = absl::Minutes(5)}, &loop, &clock, &writer};
   Reconciler reconciler{{}, &loop, &clock, &writer, &fabric, &sessions, nullptr};

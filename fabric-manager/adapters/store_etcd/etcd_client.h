@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "fabric-manager/adapters/store_etcd/etcd_store.h"
 #include "etcd/v3/kv.pb.h"
+#include "fabric-manager/adapters/store_etcd/etcd_store.h"
 
 namespace cxlpool::fm {
 
