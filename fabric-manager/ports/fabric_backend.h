@@ -95,6 +95,14 @@ class FabricBackend {
     return absl::UnimplementedError("not a fabric of shared devices");
   }
 
+  // Claims the host under this manager's epoch (FabricDriver), before each look; answers which
+  // claim it is, from kFirstClaim on. It is claimed already: the same. Until this has succeeded,
+  // and from the moment that the claim is lost, the host is not reachable for any of the calls
+  // below. As it is here, enough for a fabric that one process has for itself until it ends.
+  virtual absl::StatusOr<uint64_t> Claim(const std::string& /*host*/, absl::Duration /*deadline*/) {
+    return kFirstClaim;
+  }
+
   // What the host shows now. Not to be reachable is an answer, with its reason.
   virtual HostLook LookAt(const std::string& host, absl::Duration deadline) = 0;
 

@@ -21,6 +21,18 @@
 // the pool knew its devices and hosts (KnownFabric), and what it finds in their place it reports as
 // not reachable.
 //
+// Whose commands count. Each manager commits under an epoch (Writer::epoch) that is higher than
+// that of the manager before it, which may still be there, stopped with a command in its hand. So a
+// driver claims a host before it looks at it: at its first look, and after each time that it lost
+// the host. The promise of a claim (FabricCapabilities::claims): no command that was given under a
+// lower epoch takes effect on the host after it, and each that did is seen by the looks that
+// follow. A host that cannot be claimed is not reachable, which proves nothing and frees nothing.
+//
+// That is one half. A manager that was stopped may claim as well, when it goes on, and may hold
+// intents that a later one has already undone. So the core believes no look, and uses no claim,
+// before a commit of its own that began after the claim has succeeded; and a Bind names the claim
+// that it was decided under, and has no effect under another. docs/adr/0044 has the argument.
+//
 // Calls come from the core's thread and must not block; completions come from any thread. Each
 // completion arrives within the deadline the driver was configured with (DEADLINE_EXCEEDED).
 // The contract is test/contract/fabric_driver_contract.h.
@@ -49,6 +61,9 @@ struct Slice {
   uint64_t length_bytes = 0;
   friend bool operator==(const Slice&, const Slice&) = default;
 };
+
+// Claims of a host are counted from here in each life of a driver.
+inline constexpr uint64_t kFirstClaim = 1;
 
 // The pool's name for one bind, for ever. Where the driver keeps keys, Discover gives it back.
 struct LdKey {
@@ -79,6 +94,8 @@ struct BindRequest {
   // FabricHost::fabric_incarnation as the core's records have it. Under another one nothing is
   // bound: where the manager restarts, only the records distinguish the host from another.
   std::string incarnation = {};
+  // FabricHost::claim, as of a look that the core believed. Under another claim nothing is bound.
+  uint64_t claim = kFirstClaim;
 
   // How a call names the LD before Bind has answered.
   Binding binding() const { return {key, slot, slice, 0}; }
@@ -133,6 +150,9 @@ struct FabricHost {
   // Devices that it was found not to reach, each with what was seen, for people. A device that is
   // not here is reached, or that is not known yet.
   std::map<std::string, std::string> unreached = {};
+  // Where it is reachable: the claim that it was looked at under. Another number each time that it
+  // had to be claimed anew.
+  uint64_t claim = kFirstClaim;
 };
 
 // Everything the driver can see. LDs of hosts that are not reachable are unknown, not absent.
@@ -203,6 +223,9 @@ struct FabricCapabilities {
   bool shares_slices = false;
   bool hardware_coherent = false;  // One host's stores are seen by another without flushes.
   FenceScope fence = FenceScope::kNone;
+  // A claim keeps what it promises (see above). Otherwise nothing but the end of a former manager
+  // keeps its commands away: the store must be one that the former one cannot have kept open.
+  bool claims = false;
 };
 
 // Something that happened by itself.
@@ -225,6 +248,7 @@ struct FabricEvent {
 // What the pool's records know of the fabric, from the life of an earlier manager.
 struct KnownFabric {
   std::map<std::string, std::string> hosts;  // Id to the fabric_incarnation it was last seen in.
+  uint64_t epoch = 0;                        // That this manager commits under. Of Start.
 };
 
 // What the fabric is to consist of, and what the records know of it.
@@ -257,7 +281,8 @@ class FabricDriver {
   // tries again.
   virtual void Configure(FabricParts parts, Done done) = 0;
 
-  // Reads back what is really there.
+  // Reads back what is really there. Claims each host first that is not claimed, as DiscoverHost
+  // does.
   virtual void Discover(DoneWith<FabricView> done) = 0;
 
   // The same for one host only, and no devices; the cost depends on what the host has, not on how
@@ -277,8 +302,8 @@ class FabricDriver {
   // ALREADY_EXISTS/LD_CONFLICT: this key is bound with other arguments; where the driver keeps no
   // keys: this slice is in another slot of the host.
   // NOT_FOUND: UNKNOWN_HOST, UNKNOWN_DEVICE, UNKNOWN_SLOT.
-  // UNAVAILABLE/HOST_UNREACHABLE: the fabric's side of the host is down, or lives another life than
-  // `request.incarnation`; nothing was done.
+  // UNAVAILABLE/HOST_UNREACHABLE: the fabric's side of the host is down, lives another life than
+  // `request.incarnation`, or is not claimed as `request.claim`; nothing was done.
   // DEADLINE_EXCEEDED, UNKNOWN: unknown outcome: Discover.
   virtual void Bind(BindRequest request, DoneWith<BoundLd> done) = 0;
 

@@ -149,13 +149,27 @@ absl::Status FabricShell::CheckRequest(const BindRequest& request) {
 
 // --- Looking.
 
+HostLook FabricShell::ClaimAndLook(const std::string& host, absl::Duration deadline) {
+  const absl::StatusOr<uint64_t> claim = backend_->Claim(host, deadline);
+  {
+    MutexLock lock(mutex_);
+    claims_[host] = claim.value_or(0);
+  }
+  return Look(host, deadline);
+}
+
 // A host that is listed no more has only closed slots, and goes once nothing is bound in them.
 HostLook FabricShell::Look(const std::string& host, absl::Duration deadline) {
   HostLook look = backend_->LookAt(host, deadline);
-  if (!look.host.reachable) look.bound.clear();
   uint64_t leaving = 0;
   {
     MutexLock lock(mutex_);
+    look.host.claim = claims_[host];
+    if (look.host.reachable && look.host.claim == 0) {
+      look.host.reachable = false;
+      look.host.unreachable_reason = absl::StrCat("host ", host, " is not claimed yet");
+    }
+    if (!look.host.reachable) look.bound.clear();
     if (const auto found = leaving_.find(host); found != leaving_.end()) leaving = found->second;
   }
   if (leaving != 0) {
@@ -315,7 +329,7 @@ void FabricShell::Ask(const std::string& id, const std::shared_ptr<Gathering>& a
   call->deadline = clock_.Elapsed() + options_.patience;
   call->always = true;
   call->attempt = [this, id, answer](FabricCall&) {
-    HostLook look = Look(id, clock_.Elapsed() + options_.operation);
+    HostLook look = ClaimAndLook(id, clock_.Elapsed() + options_.operation);
     const bool reachable = look.host.reachable;
     if (answer->Give(std::move(look))) return true;
     // No call waits for this look any more. But it shows that the host answers again.
@@ -354,6 +368,12 @@ absl::StatusOr<BoundLd> FabricShell::BindNow(const BindRequest& request, absl::D
     return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
                   absl::StrCat("host ", host, " lives in ", look.host.fabric_incarnation,
                                " now, and the records know it in ", request.incarnation),
+                  "read the fabric and try again");
+  }
+  // It was decided before the claim that holds now, perhaps by a manager that is none any more.
+  if (request.claim != look.host.claim && !CXLPOOL_MUTANT("bind-under-any-claim")) {
+    return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                  absl::StrCat("host ", host, " had to be claimed anew since this was decided"),
                   "read the fabric and try again");
   }
   const std::vector<uint32_t>& slots = look.host.slots;

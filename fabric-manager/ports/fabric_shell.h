@@ -110,7 +110,9 @@ class FabricShell : public FabricDriver {
   bool IsCarved(const std::string& device);
   absl::Status CheckRequest(const BindRequest& request);
   absl::StatusOr<BoundLd> BindNow(const BindRequest& request, absl::Duration deadline);
-  // LookAt, with what the shell remembers for a backend that keeps no keys.
+  // LookAt, with what the shell remembers for a backend that keeps no keys. Claims the host first,
+  // or goes by the claim that there is.
+  HostLook ClaimAndLook(const std::string& host, absl::Duration deadline);
   HostLook Look(const std::string& host, absl::Duration deadline);
   // One host's part of a Discover that begins now.
   void Ask(const std::string& host, const std::shared_ptr<Gathering>& all);
@@ -133,6 +135,7 @@ class FabricShell : public FabricDriver {
 
   Mutex mutex_;
   std::map<std::string, FabricHost> hosts_ ABSL_GUARDED_BY(mutex_);  // As last shown.
+  std::map<std::string, uint64_t> claims_ ABSL_GUARDED_BY(mutex_);   // Of hosts; 0: none.
   // Hosts that are listed no more, each time under another number; 0 stands for none.
   std::map<std::string, uint64_t> leaving_ ABSL_GUARDED_BY(mutex_);
   uint64_t leavings_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -69,6 +69,7 @@ void FabricShell::Meet(const std::string& host, const std::string& life) {
     hosts_[host].id = host;
     if (!life.empty()) hosts_[host].fabric_incarnation = life;
     silent_.erase(host);  // Nothing of a lane that was closed is awaited any more.
+    claims_.erase(host);
   }
   lanes_.Open(backend_->LaneOf(host));
   SubmitFor(host, MakeStep([this, host, life] { backend_->Meet(host, life); }));
@@ -170,6 +171,7 @@ void FabricShell::ForgetNow(const std::string& host, uint64_t leaving) {
     leaving_.erase(found);
     hosts_.erase(host);
     silent_.erase(host);
+    claims_.erase(host);
     gone_.erase(host);
     std::erase_if(unbinding_, [&](const auto& entry) { return entry.first == host; });
   }

@@ -79,7 +79,7 @@ void FabricShell::Fence(std::string host, Done done) {
 // shows is cut, until it shows none.
 absl::StatusOr<bool> FabricShell::FenceNow(const std::string& host, absl::Duration deadline) {
   if (capabilities_.fence != FenceScope::kBinding) return backend_->Fence(host, deadline);
-  const HostLook look = Look(host, deadline);
+  const HostLook look = ClaimAndLook(host, deadline);
   if (!look.host.reachable) {
     return FenceFailed(host, look.host.unreachable_reason, "end the host by hand");
   }
@@ -93,7 +93,7 @@ absl::StatusOr<bool> FabricShell::FenceNow(const std::string& host, absl::Durati
 
 // Where the life that was to end was not known (""), finding another one proves nothing.
 bool FabricShell::IsCutOff(const std::string& host, const std::string& life) {
-  const HostLook look = Look(host, clock_.Elapsed() + options_.operation);
+  const HostLook look = ClaimAndLook(host, clock_.Elapsed() + options_.operation);
   const bool another = (!life.empty() || CXLPOOL_MUTANT("any-life-is-another")) &&
                        look.host.fabric_incarnation != life;
   if (look.host.reachable && (another || look.bound.empty())) return true;

@@ -76,7 +76,8 @@ void FabricCalls::Ended(uint64_t generation, uint32_t segment,
 }
 
 void FabricCalls::Bind(const Region& region, const Attachment& attachment, size_t part,
-                       Track& track, const Move& move, const std::string& incarnation) {
+                       Track& track, const Move& move, const std::string& incarnation,
+                       uint64_t claim) {
   for (uint32_t in_part : move.segments) {
     const uint32_t index = attachment.parts[part].first_segment + in_part;
     const Segment& segment = attachment.segments[index];
@@ -87,7 +88,8 @@ void FabricCalls::Bind(const Region& region, const Attachment& attachment, size_
                         .slice = SliceOf(region.extents[segment.extent_index]),
                         .read_only = attachment.access == Access::kReadOnly,
                         .serial = segment.serial,
-                        .incarnation = incarnation};
+                        .incarnation = incarnation,
+                        .claim = claim};
     Began(track);
     probe_->Pass("before-bind");
     driver_->Bind(std::move(request), [this, generation = attachment.generation, index,

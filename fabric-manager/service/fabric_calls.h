@@ -47,10 +47,10 @@ class FabricCalls {
   // Lets no call about it begin for Options::retry.
   void BackOff(Track& track);
 
-  // Segments of `move` are bound in the life `incarnation` of the host. They count from the part's
-  // first. Only where MayCall, as the next two.
+  // Segments of `move` are bound in the life `incarnation` of the host, under `claim`. They count
+  // from the part's first. Only where MayCall, as the next two.
   void Bind(const Region& region, const Attachment& attachment, size_t part, Track& track,
-            const Move& move, const std::string& incarnation);
+            const Move& move, const std::string& incarnation, uint64_t claim);
   // Asks the fabric to take LDs of one part away. That it has begun proves nothing.
   void BeginUnbind(const Region& region, const Attachment& attachment, size_t part, Track& track,
                    const Move& move);

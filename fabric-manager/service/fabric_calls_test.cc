@@ -26,7 +26,8 @@ class FabricCallsTest : public RecordedRegionTest {
     return {.kind = kind, .segments = std::move(segments), .reason = {}};
   }
   void Bind(std::vector<uint32_t> segments) {
-    calls.Bind(region(), attached(), 0, *track, Of(MoveKind::kBind, std::move(segments)), "life-1");
+    calls.Bind(region(), attached(), 0, *track, Of(MoveKind::kBind, std::move(segments)), "life-1",
+               /*claim=*/7);
   }
   static FabricView Shows(std::vector<BoundLd> bound) {
     FabricView view;
@@ -51,6 +52,7 @@ TEST_F(FabricCallsTest, ABindIsKnownOnceItsAnswerIsThere) {
   EXPECT_EQ(asked.key, *Bound(1).key);
   EXPECT_EQ(asked.slot, 2u);
   EXPECT_EQ(asked.serial, 102u);
+  EXPECT_EQ(asked.claim, 7u);
   EXPECT_EQ(asked.incarnation, "life-1");
   EXPECT_EQ(side(0), FabricSide::kUnknown);
   EXPECT_FALSE(calls.MayCall(*track));

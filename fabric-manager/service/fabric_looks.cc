@@ -11,28 +11,28 @@ namespace cxlpool::fm {
 
 bool IsFabricBusy(const absl::Status& status) { return ReasonOf(status) == "FABRIC_BUSY"; }
 
-FabricLooks::FabricLooks(Options options, Executor* executor, Clock* clock, const Writer* writer,
+FabricLooks::FabricLooks(Options options, Executor* executor, Clock* clock, Writer* writer,
                          FabricDriver* driver, std::function<uint64_t()> epoch_now, Take take)
     : options_(options),
       executor_(executor),
       clock_(clock),
       writer_(writer),
       driver_(driver),
+      claims_hosts_(driver->capabilities().claims),
       epoch_now_(std::move(epoch_now)),
       take_(std::move(take)) {}
 
-void FabricLooks::LookFirst(Done done) {
-  LookFirst(clock_->Elapsed() + options_.first_look, std::move(done));
-}
+void FabricLooks::LookFirst(Done done) { LookFirst(clock_->Elapsed(), std::move(done)); }
 
-void FabricLooks::LookFirst(absl::Duration give_up, Done done) {
-  Look("", [this, give_up, done = std::move(done)](absl::Status status) mutable {
-    if (has_seen_all_ || clock_->Elapsed() >= give_up || IsFabricBusy(status)) {
+void FabricLooks::LookFirst(absl::Duration began, Done done) {
+  Look("", [this, began, done = std::move(done)](absl::Status status) mutable {
+    const absl::Duration patience = IsFabricBusy(status) ? options_.busy : options_.first_look;
+    if (has_seen_all_ || clock_->Elapsed() - began >= patience) {
       std::move(done)(std::move(status));
       return;
     }
-    executor_->PostAfter(options_.retry, [this, give_up, done = std::move(done)]() mutable {
-      LookFirst(give_up, std::move(done));
+    executor_->PostAfter(options_.retry, [this, began, done = std::move(done)]() mutable {
+      LookFirst(began, std::move(done));
     });
   });
 }
@@ -48,22 +48,28 @@ void FabricLooks::Look(const std::string& host, Done done) {
   }
   under_way_.insert(host);
   if (host.empty()) ++full_looks_;
-  auto take = [this, host, full_looks = full_looks_, epoch = epoch_now_(),
-               done = std::move(done)](absl::StatusOr<FabricView> view) mutable {
-    executor_->Post(
-        [this, host, full_looks, epoch, view = std::move(view), done = std::move(done)]() mutable {
-          under_way_.erase(host);
-          if (!view.ok()) {
-            LogWarning("reconciler", "discovery: ", view.status().message());
-          } else if (full_looks == full_looks_) {
-            has_seen_all_ |= host.empty();
-            take_(host, *std::move(view), epoch);
-          } else {
-            again_.insert(host);
-          }
-          std::move(done)(view.status());
-          LookAtThoseThatWaited();
-        });
+  auto end = [this, host, full_looks = full_looks_, epoch = epoch_now_(),
+              done = std::move(done)](absl::StatusOr<FabricView> view) mutable {
+    under_way_.erase(host);
+    if (!view.ok()) {
+      LogWarning("reconciler", "discovery: ", view.status().message());
+    } else if (full_looks == full_looks_) {
+      for (const FabricHost& seen : view->hosts) {
+        if (seen.reachable) claims_[seen.id] = seen.claim;
+      }
+      has_seen_all_ |= host.empty();
+      take_(host, *std::move(view), epoch);
+    } else {
+      again_.insert(host);
+    }
+    std::move(done)(view.status());
+    LookAtThoseThatWaited();
+  };
+  auto take = [this, host, end = std::move(end)](absl::StatusOr<FabricView> view) mutable {
+    executor_->Post([this, host, view = std::move(view), end = std::move(end)]() mutable {
+      if (!view.ok()) return end(view.status());
+      Confirm(host.empty(), *std::move(view), std::move(end));
+    });
   };
   if (!host.empty()) return driver_->DiscoverHost(host, std::move(take));
   next_ = clock_->Elapsed() + options_.period;
@@ -75,6 +81,31 @@ void FabricLooks::Look(const std::string& host, Done done) {
     if (!configured.ok() && !has_seen_all_) return take(std::move(configured));
     driver_->Discover(std::move(take));
   });
+}
+
+// What is new in the view is believed once this manager has committed after it was claimed: whoever
+// has claimed it since had to own the store first, and this commit would have failed.
+void FabricLooks::Confirm(bool of_all, FabricView view, DoneWith<FabricView> end) {
+  bool news = of_all && std::exchange(configured_, false);
+  for (const FabricHost& host : view.hosts) {
+    news |= host.reachable && host.claim != ClaimOf(host.id);
+  }
+  if (!news || !claims_hosts_ || CXLPOOL_MUTANT("claim-without-commit")) {
+    return std::move(end)(std::move(view));
+  }
+  writer_->Submit(
+      Audit{{}, "manager", "claim-hosts", ""},
+      [](const PoolState&, PlanContext&) -> absl::StatusOr<Proposal> {
+        Proposal proposal;
+        proposal.commits = true;
+        return proposal;
+      },
+      [this, of_all, view = std::move(view),
+       end = std::move(end)](const absl::StatusOr<Committed>& committed) mutable {
+        if (committed.ok()) return std::move(end)(std::move(view));
+        configured_ |= of_all;
+        std::move(end)(committed.status());
+      });
 }
 
 void FabricLooks::LookAtThoseThatWaited() {
@@ -99,6 +130,7 @@ void FabricLooks::Configure(Done done) {
     return;
   }
   stale_topology_ = false;
+  configured_ = true;
   FabricParts parts{writer_->DurableTables(), {}};
   if (CXLPOOL_MUTANT("topology-before-commit")) parts.tables = writer_->state().GetTopologyTables();
   for (const auto& [id, host] : writer_->state().hosts()) {

@@ -7,12 +7,17 @@
 //
 // Before a look at everything, the driver is given the topology where that is another than it had.
 //
+// A look under a claim of a host that is new (FabricDriver), and the first look after each
+// Configure, which may have taken a device over, is believed only after a commit: by then a manager
+// that is none any more has been refused by the store. One that cannot be committed is dropped.
+//
 // Runs wholly on the executor; the driver's answers may come from any thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_FABRIC_LOOKS_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_FABRIC_LOOKS_H_
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 
@@ -31,17 +36,18 @@ class FabricLooks {
     absl::Duration retry = absl::Milliseconds(500);  // After a first look that failed.
     absl::Duration wait = absl::Milliseconds(20);    // For a look that is under way to end.
     absl::Duration first_look = absl::Seconds(10);   // For the fabric to be read at the start.
+    absl::Duration busy = absl::Seconds(5);  // Of that, for another manager to let go of it.
   };
   // What a look showed. `only`: the one host that was looked at; empty: all, and the devices.
   // `epoch`: what `epoch_now` was when it began.
   using Take = std::function<void(const std::string& only, FabricView view, uint64_t epoch)>;
 
-  FabricLooks(Options options, Executor* executor, Clock* clock, const Writer* writer,
+  FabricLooks(Options options, Executor* executor, Clock* clock, Writer* writer,
               FabricDriver* driver, std::function<uint64_t()> epoch_now, Take take);
 
   // Looks at everything until that has worked once, at most for Options::first_look; then `done`
-  // with how the last look went. Where another manager has the fabric (FABRIC_BUSY) it does not try
-  // again.
+  // with how the last look went. Another manager that has the fabric (FABRIC_BUSY) may be about to
+  // end: that is waited for no longer than Options::busy.
   void LookFirst(Done done);
 
   // Looks at this host; empty: at everything. `done` once what it showed is taken; at once where a
@@ -63,20 +69,29 @@ class FabricLooks {
   // Likewise, and looks at everything at once. `done` when that look is taken.
   void FollowTopology(Done done);
 
+  // The claim of the host that the last look which was believed was taken under; 0: none.
+  uint64_t ClaimOf(const std::string& host) const {
+    const auto claim = claims_.find(host);
+    return claim == claims_.end() ? 0 : claim->second;
+  }
+
   // Everything was looked at in this life of the manager.
   bool has_seen_all() const { return has_seen_all_; }
   bool under_way() const { return !under_way_.empty(); }
 
  private:
-  void LookFirst(absl::Duration give_up, Done done);
+  void LookFirst(absl::Duration began, Done done);
   void Configure(Done done);
+  // `end` with the view once it may be believed: at once, or after a commit.
+  void Confirm(bool of_all, FabricView view, DoneWith<FabricView> end);
   void LookAtThoseThatWaited();
 
   const Options options_;
   Executor* const executor_;
   Clock* const clock_;
-  const Writer* const writer_;
+  Writer* const writer_;
   FabricDriver* const driver_;
+  const bool claims_hosts_;  // As the driver says of itself.
   const std::function<uint64_t()> epoch_now_;
   const Take take_;
 
@@ -85,6 +100,8 @@ class FabricLooks {
   uint64_t full_looks_ = 0;          // Looks at everything that have begun.
   bool has_seen_all_ = false;
   bool stale_topology_ = true;
+  bool configured_ = true;  // The driver may have taken over what no commit has confirmed.
+  std::map<std::string, uint64_t> claims_;      // Of hosts, that a commit has confirmed.
   absl::Duration next_ = absl::ZeroDuration();  // When everything is to be looked at.
 };
 

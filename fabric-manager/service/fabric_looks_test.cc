@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,7 +43,8 @@ class FabricLooksTest : public testing::Test {
   }
 
   ManualExecutor executor;
-  MemoryStore store{std::make_shared<MemoryDisk>(), &executor, absl::Milliseconds(1)};
+  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
+  MemoryStore store{disk, &executor, absl::Milliseconds(1)};
   ViewHolder views;
   WatchHub watch;
   Writer writer{{}, &executor, &executor, &store, &views, &watch};
@@ -74,6 +76,71 @@ TEST_F(FabricLooksTest, WhatIsSeenBearsTheEpochInWhichTheLookBegan) {
   EXPECT_TRUE(done->ok());
   EXPECT_FALSE(looks.under_way());
   EXPECT_FALSE(looks.has_seen_all());
+}
+
+// Of a fabric that claims hosts, on a store that is open.
+class FabricLooksClaimTest : public FabricLooksTest {
+ protected:
+  FabricLooksClaimTest() { fabric.can.claims = true; }
+  void SetUp() override {
+    writer.Open({.on_committed = [](const auto&) {},
+                 .on_fatal = [this](absl::Status why) { fatal = std::move(why); }},
+                [](const absl::Status&) {});
+    executor.Advance(absl::Milliseconds(10));
+    claiming.emplace(
+        FabricLooks::Options{}, &executor, &executor, &writer, &fabric, [] { return uint64_t{1}; },
+        [this](const std::string& only, const FabricView&, uint64_t began) {
+          taken.push_back({only, began});
+        });
+  }
+  // What a look at host-a shows under this claim; the answer of Look, once it has come.
+  void See(uint64_t claim) {
+    done.reset();
+    claiming->Look("host-a", Into(done));
+    FabricView view;
+    FabricHost& host = view.hosts.emplace_back();
+    host.id = "host-a";
+    host.reachable = true;
+    host.claim = claim;
+    Answer(std::move(view));
+  }
+  std::optional<FabricLooks> claiming;
+  std::optional<absl::Status> done;
+  absl::Status fatal;
+};
+
+TEST_F(FabricLooksClaimTest, ALookUnderANewClaimIsBelievedAfterACommit) {
+  const uint64_t before = writer.revision();
+  See(1);
+  EXPECT_THAT(taken, IsEmpty());
+  EXPECT_EQ(claiming->ClaimOf("host-a"), 0u);
+  EXPECT_TRUE(claiming->under_way());
+  executor.Advance(absl::Milliseconds(10));
+  EXPECT_THAT(taken, ElementsAre(Taken{"host-a", 1}));
+  EXPECT_EQ(claiming->ClaimOf("host-a"), 1u);
+  EXPECT_EQ(writer.revision(), before + 1);
+  See(1);
+  EXPECT_EQ(taken.size(), 2u) << "the claim is known";
+  EXPECT_EQ(writer.revision(), before + 1);
+  See(2);
+  EXPECT_EQ(taken.size(), 2u);
+  EXPECT_EQ(claiming->ClaimOf("host-a"), 1u);
+  executor.Advance(absl::Milliseconds(10));
+  EXPECT_EQ(claiming->ClaimOf("host-a"), 2u);
+}
+
+// Another manager has the store, and has claimed the host or is about to.
+TEST_F(FabricLooksClaimTest, ALookOfAManagerThatIsNoneAnyMoreIsNotBelieved) {
+  MemoryStore other{disk, &executor, absl::Milliseconds(1)};
+  other.Open([](const absl::Status&) {}, [](const absl::StatusOr<StoreImage>&) {});
+  executor.Advance(absl::Milliseconds(10));
+  See(1);
+  executor.Advance(absl::Milliseconds(10));
+  EXPECT_FALSE(fatal.ok());
+  EXPECT_THAT(taken, IsEmpty());
+  EXPECT_EQ(claiming->ClaimOf("host-a"), 0u);
+  ASSERT_TRUE(done.has_value());
+  EXPECT_FALSE(done->ok());
 }
 
 TEST_F(FabricLooksTest, AHostThatIsBeingLookedAtIsLookedAtAgainOnceForAllThatAsk) {
@@ -174,12 +241,17 @@ TEST_F(FabricLooksTest, TheFirstLookEndsWithItsErrorInTheEnd) {
   EXPECT_EQ(done->message(), "not yet");
 }
 
-TEST_F(FabricLooksTest, TheFirstLookIsNotTriedAgainWhereAnotherManagerHasTheFabric) {
+TEST_F(FabricLooksTest, TheFirstLookWaitsAWhileForAnotherManagerToEnd) {
   std::optional<absl::Status> done;
   looks.LookFirst(Into(done));
-  Answer(Refuse(absl::StatusCode::kFailedPrecondition, "FABRIC_BUSY", "taken", "end the other"));
+  int looked = 0;
+  for (; !done.has_value() && !fabric.looks.empty(); ++looked) {
+    Answer(Refuse(absl::StatusCode::kFailedPrecondition, "FABRIC_BUSY", "taken", "end the other"));
+    executor.Advance(absl::Milliseconds(500));
+  }
   ASSERT_TRUE(done.has_value());
   EXPECT_TRUE(IsFabricBusy(*done));
+  EXPECT_EQ(looked, 11) << "half of what another error is tried for";
 }
 
 TEST_F(FabricLooksTest, AChangedTopologyWaitsForTheLookThatMayHavePassedItBy) {

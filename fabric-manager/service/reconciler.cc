@@ -85,7 +85,8 @@ void Reconciler::Start(Done done) {
                  if (!status.ok()) LogError("reconciler", "device ", id, ": ", status.message());
                });
   }
-  KnownFabric known;
+  KnownFabric known{.hosts = {}, .epoch = writer_->epoch()};
+  if (CXLPOOL_MUTANT("no-claim-before-discover")) known.epoch = 0;
   for (const auto& [id, host] : writer_->state().hosts()) known.hosts[id] = host.fabric_incarnation;
   driver_->Start(std::move(known), [this](FabricEvent event) {
     executor_->Post([this, event = std::move(event)] { OnFabricEvent(event); });
@@ -326,7 +327,7 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, size_t
     calls_.BackOff(track);
     return;
   }
-  calls_.Bind(region, attachment, part, track, move, life);
+  calls_.Bind(region, attachment, part, track, move, life, looks_.ClaimOf(attachment.host));
 }
 
 // Asks the agent to let go of the slots, and the fabric for proof that it did. Without proof it

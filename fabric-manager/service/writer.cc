@@ -341,7 +341,9 @@ void Writer::PlanAll(Pending& pending) {
                                             ? std::move(pending.plan)(state_, context_)
                                             : pending.plan_item(pending.next, state_, context_);
     planned.answers.push_back(PlanOne(pending.audit, std::move(proposal), revision));
-    if (!changes_.empty()) planned.first_dependent = std::min(planned.first_dependent, answered);
+    if (!changes_.empty() || group_commits_) {
+      planned.first_dependent = std::min(planned.first_dependent, answered);
+    }
   }
   group_.push_back(std::move(planned));
 }
@@ -369,6 +371,10 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
     refusal.time = audit.time;
     refusal.revision = revision_;
     trail_.Note(std::move(refusal));
+  }
+  if (proposal->commits) {
+    puts_[kPoolKey] = EncodePool(meta_);
+    group_commits_ = true;
   }
   if (proposal->change.empty()) return committed;
   absl::InlinedVector<std::string, 2> values;
@@ -581,6 +587,7 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
   inverses_.clear();
   undurable_.clear();
   puts_.clear();
+  group_commits_ = false;
   put_bytes_ = 0;
   events_.clear();
   return finished;

@@ -44,6 +44,8 @@ struct Proposal {
   // For the audit trail:
   Uuid request_id = {};                   // Where it is not the whole submission's.
   std::vector<AuditEntry> refusals = {};  // Calls that were refused; they get time and revision.
+  // A commit is made even where nothing changes: it shows that the store is still this manager's.
+  bool commits = false;
 
   // Changes one record.
   static Proposal Of(Item item, RegionPtr region);
@@ -110,7 +112,7 @@ class Writer {
   // The state, uncommitted changes of the current group included. On the executor.
   const PoolState& state() const { return state_; }
   uint64_t revision() const { return revision_; }
-  uint64_t epoch() const { return epoch_; }  // As the store gave it.
+  uint64_t epoch() const { return epoch_; }  // That it commits under, once Open has answered OK.
 
   // A Region as the last commit that succeeded left it; null: it is not there. On the executor.
   RegionPtr Durable(Key key) const;
@@ -262,7 +264,8 @@ class Writer {
   std::vector<Change> inverses_;
   absl::flat_hash_map<Key, RegionPtr> undurable_;  // What it changes, as it was before.
   absl::flat_hash_map<Key, std::string> puts_;     // Empty value: erase.
-  size_t put_bytes_ = 0;                           // Of their values.
+  bool group_commits_ = false;  // A proposal wants it, though it changes nothing.
+  size_t put_bytes_ = 0;        // Of their values.
   std::vector<WatchEvent> events_;
   uint64_t base_revision_ = 0;
 };

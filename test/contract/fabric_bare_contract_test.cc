@@ -132,6 +132,9 @@ class FenceProgramTest : public ::testing::Test {
     options_ = options;
     Start({});
     EXPECT_EQ(driver_->capabilities().fence, FenceScope::kHost);
+    const auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
+        [&](auto done) { driver_->Discover(std::move(done)); });
+    ASSERT_TRUE(view.ok()) << view.status();
     const auto ld = WaitForAnswer<absl::StatusOr<BoundLd>>([&](auto done) {
       driver_->Bind({.key = {.host = "host-a", .tag = FormatUuid(RandomUuid()), .generation = 1},
                      .slot = 4,

@@ -37,17 +37,23 @@ void FabricDriverContract::TearDown() {
 
 void FabricDriverContract::StartDriver() {
   events_ = std::make_shared<FabricEventLog>();
+  ++known_.epoch;
   driver().Start(known_, [log = events_](FabricEvent event) { log->Add(std::move(event)); });
+  AwaitAll(driver());
+}
+
+void FabricDriverContract::AwaitAll(FabricDriver& driver) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (true) {
-    auto view = Discover();
+    auto view = Discover(driver);
     ASSERT_TRUE(view.ok()) << view.status();
     if (std::all_of(view->hosts.begin(), view->hosts.end(),
                     [](const FabricHost& host) { return host.reachable; })) {
       return;
     }
     ASSERT_LT(std::chrono::steady_clock::now(), end) << "a host does not become reachable";
-    events_->WaitFor([](const FabricEvent&) { return false; }, std::chrono::milliseconds(20));
+    FabricEventLog().WaitFor([](const FabricEvent&) { return false; },
+                             std::chrono::milliseconds(20));
   }
 }
 
@@ -59,19 +65,19 @@ void FabricDriverContract::Restart() {
   StartDriver();
 }
 
-std::string FabricDriverContract::LifeOf(const std::string& host) {
+FabricHost FabricDriverContract::Look(const std::string& host) {
   auto view = Discover();
   EXPECT_TRUE(view.ok()) << view.status();
-  if (!view.ok()) return "";
+  if (!view.ok()) return {};
   for (const FabricHost& seen : view->hosts) {
-    if (seen.id == host) return seen.fabric_incarnation;
+    if (seen.id == host) return seen;
   }
-  return "";
+  return {};
 }
 
-absl::StatusOr<FabricView> FabricDriverContract::Discover() {
+absl::StatusOr<FabricView> FabricDriverContract::Discover(FabricDriver& driver) {
   return WaitForAnswer<absl::StatusOr<FabricView>>(
-      [&](auto done) { driver().Discover(std::move(done)); });
+      [&](auto done) { driver.Discover(std::move(done)); });
 }
 
 absl::StatusOr<BoundLd> FabricDriverContract::Bind(const BindRequest& request) {
@@ -112,6 +118,7 @@ BindRequest FabricDriverContract::Request(size_t host_index, size_t slot_index,
                                           uint64_t granule_index) {
   const FabricDevice& device = start_.devices.at(0);
   const FabricHost& host = start_.hosts.at(host_index);
+  const FabricHost now = Look(host.id);
   return BindRequest{
       .key = {.host = host.id,
               .tag = FormatUuid(RandomUuid()),
@@ -124,7 +131,8 @@ BindRequest FabricDriverContract::Request(size_t host_index, size_t slot_index,
                 .length_bytes = device.granule_bytes},
       .read_only = false,
       .serial = next_serial_++,
-      .incarnation = LifeOf(host.id)};
+      .incarnation = now.fabric_incarnation,
+      .claim = now.claim};
 }
 
 std::optional<BoundLd> FabricDriverContract::Find(const Binding& binding) {
@@ -526,6 +534,31 @@ TEST_P(FabricDriverContract, AHostThatTheRecordsKnowInAnotherLifeIsNotReachable)
   EXPECT_FALSE(Fence(id).ok());
 }
 
+// The manager before was stopped with a bind in its hand. The next one has looked, and goes by
+// that; when the former one goes on its bind has no effect, not even where it can claim the host
+// again: it would have to commit first.
+TEST_P(FabricDriverContract, ABindOfAFormerManagerHasNoEffectAfterTheNextOneHasLooked) {
+  std::unique_ptr<FabricDriver> next = rig_->Another();
+  if (next == nullptr) GTEST_SKIP() << "this fabric has one manager for as long as that lives";
+  const BindRequest in_hand = Request(0, 0, 0);
+  const std::string& host = in_hand.key.host;
+  next->Start({.hosts = {{host, in_hand.incarnation}}, .epoch = known_.epoch + 1},
+              [](const FabricEvent&) {});
+  AwaitAll(*next);
+  const auto shown = [&]() -> size_t {
+    auto view = Discover(*next);
+    EXPECT_TRUE(view.ok()) << view.status();
+    return view.ok() ? view->bound.size() : 0;
+  };
+  EXPECT_EQ(shown(), 0u);
+  EXPECT_EQ(ReasonOf(Bind(in_hand).status()), "HOST_UNREACHABLE");
+  EXPECT_EQ(shown(), 0u);
+  next.reset();
+  AwaitAll(driver());
+  EXPECT_EQ(ReasonOf(Bind(in_hand).status()), "HOST_UNREACHABLE");
+  EXPECT_FALSE(Find(in_hand.binding()).has_value());
+}
+
 TEST_P(FabricDriverContract, FenceOfAnUnknownHostIsNotFound) {
   EXPECT_EQ(ReasonOf(Fence("nowhere")), "UNKNOWN_HOST");
 }
@@ -643,7 +676,7 @@ TEST_P(FabricDriverContract, FenceProvesAllOfAHostUnboundAndNoOther) {
   // know the host in that life.
   const std::string host = a0->host;
   const std::string life = start_.hosts[0].fabric_incarnation;
-  KnownFabric known;
+  KnownFabric known{.hosts = {}, .epoch = ++known_.epoch};
   known.hosts[host] = life;
   rig_->Restart();
   events_ = std::make_shared<FabricEventLog>();

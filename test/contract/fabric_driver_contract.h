@@ -36,6 +36,10 @@ class FabricRig {
   // Ends the driver and makes a new one, as a restarted manager does. What was bound stays.
   virtual void Restart() = 0;
 
+  // The driver of another manager on the same fabric, while the first one's is there, not started
+  // yet. Null: this fabric is one process's for as long as that lives.
+  virtual std::unique_ptr<FabricDriver> Another() { return nullptr; }
+
   // The host's agent takes the LD in the slot into use, and lets it go.
   virtual void PowerOn(const BoundLd& ld) = 0;
   virtual void PowerOff(const BoundLd& ld) = 0;
@@ -76,9 +80,12 @@ class FabricDriverContract : public ::testing::TestWithParam<FabricRigFactory> {
   // hosts are reachable.
   void StartDriver();
   void Restart();
+  // Discovers by `driver` until it reaches all hosts.
+  static void AwaitAll(FabricDriver& driver);
 
   FabricDriver& driver() { return rig_->driver(); }
-  absl::StatusOr<FabricView> Discover();
+  absl::StatusOr<FabricView> Discover() { return Discover(driver()); }
+  static absl::StatusOr<FabricView> Discover(FabricDriver& driver);
   absl::StatusOr<BoundLd> Bind(const BindRequest& request);
   absl::Status BeginUnbind(const Binding& binding);
   absl::Status AwaitUnbound(const Binding& binding, absl::Duration timeout = absl::Seconds(20));
@@ -94,7 +101,9 @@ class FabricDriverContract : public ::testing::TestWithParam<FabricRigFactory> {
   BindRequest Request(size_t host_index, size_t slot_index, uint64_t granule_index);
 
   // The host's fabric_incarnation now.
-  std::string LifeOf(const std::string& host);
+  std::string LifeOf(const std::string& host) { return Look(host).fabric_incarnation; }
+  // What Discover shows of the host.
+  FabricHost Look(const std::string& host);
 
   // What Discover says is bound there: by the key where the driver keeps keys, else by host, slot
   // and slice.

@@ -39,6 +39,15 @@ class QemuRig : public FabricRig {
     OpenDriver();
   }
 
+  // It waits for the pool's files, and sees the hosts.
+  std::unique_ptr<FabricDriver> Another() override {
+    QemuFabricConfig config = config_;
+    config.devices.clear();
+    auto driver = QemuFabric::Open(std::move(config));
+    EXPECT_TRUE(driver.ok()) << driver.status();
+    return driver.ok() ? *std::move(driver) : nullptr;
+  }
+
   absl::Status Store(const BoundLd& ld, uint64_t offset, const std::string& bytes) override {
     const UniqueFd fd(::open(config_.devices[0].path.c_str(), O_RDWR | O_CLOEXEC));
     const off_t at = static_cast<off_t>(ld.slice.dpa_bytes + offset);

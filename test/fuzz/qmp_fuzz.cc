@@ -18,6 +18,7 @@ CXLPOOL_FUZZ(qmp) {
     (void)fm::ParseQomUint(value);
     (void)fm::ParseQomBool(value);
     (void)fm::ParseCpuThread(value);
+    (void)fm::ParseChardev(value, "/run/qmp");
     // Refused, or one line that says the same.
     if (const auto line = fm::FormatQmpCommand(7, "c", value); line.ok()) {
       Require(line->find('\n') == line->size() - 1);

@@ -15,6 +15,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 namespace cxlpool::fm {
 namespace {
@@ -31,7 +32,7 @@ constexpr char kPeripheral[] = "/machine/peripheral";
 // What a command answers, and the events that it sets off.
 class Model {
  public:
-  explicit Model(const std::vector<uint32_t>& slots) {
+  Model(std::string path, const std::vector<uint32_t>& slots) : path_(std::move(path)) {
     for (uint32_t slot : slots) ports_["p" + std::to_string(slot)] = slot;
   }
 
@@ -48,6 +49,10 @@ class Model {
     if (command == "device_del") return DeleteDevice(arguments.value("id", ""));
     if (command == "human-monitor-command") return MemoryTree();
     if (command == "quit") _exit(0);
+    if (command == "query-chardev") {
+      return Return({{{"label", "evicts"}, {"filename", "unix:" + path_ + ".evict,server=on"}},
+                     {{"label", "works"}, {"filename", "unix:" + path_ + ",server=on"}}});
+    }
     return Error("CommandNotFound", "The command " + command + " has not been found");
   }
 
@@ -187,41 +192,55 @@ class Model {
     return Return(json::object());
   }
 
+  const std::string path_;  // Of the first socket.
   std::map<std::string, uint32_t> ports_;
   std::map<std::string, json> devices_;
   std::map<std::string, json> objects_;
   std::vector<std::string> remains_;  // Backends that are mapped by no device that is listed.
 };
 
+UniqueFd Listen(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+  unlink(path.c_str());
+  UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+      listen(listener.get(), 1) != 0) {
+    Die("fake QEMU: listen");
+  }
+  return listener;
+}
+
 class Server {
  public:
   Server(const std::string& path, const std::vector<uint32_t>& slots, UniqueFd control)
-      : model_(slots), control_(std::move(control)) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
-    unlink(path.c_str());
-    listener_ = UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
-        listen(listener_.get(), 1) != 0) {
-      Die("fake QEMU: listen");
-    }
+      : model_(path, slots), control_(std::move(control)) {
+    first_.listener = Listen(path);
+    second_.listener = Listen(path + ".evict");
     Acknowledge();
   }
 
   [[noreturn]] void Run() {
     while (true) {
-      pollfd polls[] = {{control_.get(), POLLIN, 0},
-                        {client_.valid() ? -1 : listener_.get(), POLLIN, 0},
-                        {client_.valid() ? client_.get() : -1, POLLIN, 0}};
+      pollfd polls[] = {{control_.get(), POLLIN, 0}, first_.Poll(), second_.Poll()};
       poll(polls, std::size(polls), -1);
       if (polls[0].revents != 0) Obey();
-      if (polls[1].revents != 0) Accept();
-      if (polls[2].revents != 0) Serve();
+      if (polls[1].revents != 0) first_.client.valid() ? Serve(first_) : Accept(first_);
+      if (polls[2].revents != 0) second_.client.valid() ? Serve(second_) : Accept(second_);
     }
   }
 
  private:
+  // A QMP socket and its one client.
+  struct Socket {
+    UniqueFd listener;
+    UniqueFd client;
+    std::string buffer;
+    std::string holds;  // From this command on; empty: nothing.
+    pollfd Poll() const { return {client.valid() ? client.get() : listener.get(), POLLIN, 0}; }
+  };
+
   void Acknowledge() {
     if (write(control_.get(), "k", 1) != 1) _exit(1);
   }
@@ -232,54 +251,81 @@ class Server {
     std::istringstream order(text);
     std::string verb;
     uint32_t number = 0;
-    order >> verb >> number;
+    order >> verb;
+    if (verb == "hold") order >> first_.holds;
+    order >> number;
     if (verb == "busy") model_.busy = number;
-    if (verb == "hangup") client_.Reset();
+    if (verb == "hangup") first_.client.Reset();
     if (verb == "eject") {
-      if (const json event = model_.Eject(number); !event.is_null()) Send(event);
+      if (const json event = model_.Eject(number); !event.is_null()) Send(first_, event);
     }
     if (verb == "vanish") unsaid_ = model_.Eject(number);
     if (verb == "botch") model_.Botch(number);
-    if (verb == "announce") Send(unsaid_);
-    Acknowledge();
+    if (verb == "announce") Send(first_, unsaid_);
+    if (verb == "await" && !held_) {
+      awaited_ = true;
+    } else {
+      Acknowledge();
+    }
   }
 
-  void Accept() {
-    client_ = UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    buffer_.clear();
-    Send({{"QMP",
+  // What the client before has sent is done first.
+  void Accept(Socket& socket) {
+    socket.holds.clear();
+    Execute(socket);
+    socket.client = UniqueFd(accept4(socket.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    socket.buffer.clear();
+    Send(socket,
+         {{"QMP",
            {{"version", {{"qemu", {{"major", 11}, {"minor", 1}, {"micro", 3}}}, {"package", ""}}},
             {"capabilities", {"oob"}}}}});
   }
 
-  void Serve() {
+  void Serve(Socket& socket) {
     char bytes[4096];
-    const ssize_t n = read(client_.get(), bytes, sizeof(bytes));
+    const ssize_t n = read(socket.client.get(), bytes, sizeof(bytes));
     if (n <= 0) {
-      client_.Reset();
+      socket.client.Reset();
       return;
     }
-    buffer_.append(bytes, static_cast<size_t>(n));
-    for (size_t end; (end = buffer_.find('\n')) != std::string::npos;) {
-      const json line = json::parse(buffer_.substr(0, end));
-      buffer_.erase(0, end + 1);
-      json reply = model_.Execute(line.at("execute"), line.value("arguments", json::object()));
+    socket.buffer.append(bytes, static_cast<size_t>(n));
+    Execute(socket);
+  }
+
+  void Execute(Socket& socket) {
+    for (size_t end; (end = socket.buffer.find('\n')) != std::string::npos;) {
+      const json line = json::parse(socket.buffer.substr(0, end));
+      const std::string command = line.at("execute");
+      if (command == socket.holds) {
+        held_ = true;
+        if (std::exchange(awaited_, false)) Acknowledge();
+        return;
+      }
+      socket.buffer.erase(0, end + 1);
+      json reply;
+      if (command == "yank") {
+        first_.client.Reset();
+        reply = {{"return", json::object()}};
+      } else {
+        reply = model_.Execute(command, line.value("arguments", json::object()));
+      }
       reply["id"] = line.at("id");
-      Send(reply);
+      Send(socket, reply);
     }
   }
 
-  void Send(const json& message) {
+  static void Send(Socket& socket, const json& message) {
     const std::string text = message.dump() + "\r\n";
-    if (client_.valid()) send(client_.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    if (socket.client.valid()) send(socket.client.get(), text.data(), text.size(), MSG_NOSIGNAL);
   }
 
   Model model_;
   UniqueFd control_;
-  UniqueFd listener_;
-  UniqueFd client_;
-  std::string buffer_;
+  Socket first_;
+  Socket second_;
   json unsaid_;  // The event of what vanished.
+  bool held_ = false;
+  bool awaited_ = false;  // That something is held.
 };
 
 }  // namespace
@@ -309,6 +355,8 @@ void FakeQemu::Botch(uint32_t slot) { Order("botch " + std::to_string(slot)); }
 void FakeQemu::Announce() { Order("announce"); }
 void FakeQemu::BeBusy(uint32_t times) { Order("busy " + std::to_string(times)); }
 void FakeQemu::HangUp() { Order("hangup"); }
+void FakeQemu::Hold(const std::string& command) { Order("hold " + command); }
+void FakeQemu::AwaitHeld() { Order("await"); }
 void FakeQemu::Freeze() { kill(pid_, SIGSTOP); }
 
 void FakeQemu::Kill() {

@@ -1,5 +1,6 @@
 // For tests: a process that speaks QMP and models what the fabric driver needs of QEMU: ports,
-// memory backends, CXL memory that is plugged and unplugged, one client at a time.
+// memory backends, CXL memory that is plugged and unplugged, one client at a time. A second socket,
+// SOCKET.evict, takes the same commands, and the one that evicts the first one's client.
 //
 // A process of its own, so that it has a pid to be watched and killed by. What it answers was seen
 // of QEMU 11.1.3. Ends with its object, and with the test.
@@ -44,6 +45,12 @@ class FakeQemu {
 
   // Ends the connection of the client that there is.
   void HangUp();
+
+  // From this command on nothing that the client sends is done, as behind one that takes long,
+  // until the next client of that socket comes: before that one is greeted.
+  void Hold(const std::string& command);
+  // Returns once that command is there.
+  void AwaitHeld();
 
   // SIGSTOP: answers nothing more, yet holds what it has.
   void Freeze();

@@ -92,6 +92,7 @@ struct RackHost {
   bool prepared = false;        // The kernel takes no new DAX device by itself, since this boot.
   std::set<uint64_t> hopeless;  // First serials of host regions that its kernel cannot make.
   uint32_t names = 0;           // Of memdevs and kernel regions given out in this boot.
+  uint64_t epoch = 0;  // The highest that it was claimed under: no command of a lower one counts.
   std::vector<LifeId> fabric_calls;  // Of whom calls are about to take effect here.
   // Shared: agents that have tasks which came while they stood still. They do them when they go on.
   std::vector<LifeId> late_tasks;

@@ -85,11 +85,13 @@ fm::FabricCapabilities SimFabric::capabilities() const {
           .enforces_read_only = !rack_->shared,
           .shares_slices = true,
           .hardware_coherent = true,
-          .fence = fm::FenceScope::kHost};
+          .fence = fm::FenceScope::kHost,
+          .claims = true};
 }
 
 void SimFabric::Start(fm::KnownFabric known, absl::AnyInvocable<void(fm::FabricEvent)> sink) {
   sink_ = std::move(sink);
+  epoch_ = known.epoch;
   if (rack_->shared) {
     lives_ = known.hosts;  // Whether they have ended a session will say.
     return;
@@ -184,7 +186,36 @@ void DoLate(Scheduler* scheduler, Rack* rack, RackHost* host, LifeId agent, Life
                 [answer] { answer(absl::UnknownError("the host's agent has not answered")); });
 }
 
-// What happens in the world knows nothing of this driver, which may be gone by then.
+// A command that has come to the host. What happens in the world knows nothing of the driver that
+// gave it, which may be gone by then.
+template <typename Answer, typename Effect>
+void Land(Scheduler* scheduler, LifeId life, uint64_t epoch, Rack* rack, RackHost* host,
+          const std::string& fabric_life, bool in_turn, const absl::Status& instead, bool acts,
+          int64_t answer_us, Effect effect, absl::AnyInvocable<void(Answer) &&> done) {
+  host->fabric_calls.erase(std::find(host->fabric_calls.begin(), host->fabric_calls.end(), life));
+  const Rack::AgentSession session = rack->SessionOf(*host);
+  if (rack->shared && in_turn && acts && instead.ok() && session.stands && host->reachable &&
+      host->life() == fabric_life) {
+    return DoLate<Answer>(scheduler, rack, host, session.agent, life, answer_us, std::move(effect),
+                          std::move(done));
+  }
+  Answer answer = absl::UnavailableError("");
+  if (epoch < host->epoch && !rack->shared) {
+    if (rack->trace) rack->trace(absl::StrCat("rack: ", host->id, " drops a former command"));
+  } else if (in_turn && host->life() != fabric_life) {
+    answer = Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                    absl::StrCat("host ", host->id, " went dark meanwhile"), "try again later");
+  } else if (acts) {
+    answer = effect(*rack);
+  }
+  if (!instead.ok()) answer = instead;
+  scheduler->At(life, answer_us, [answer = std::move(answer), done = std::move(done)]() mutable {
+    std::move(done)(std::move(answer));
+  });
+}
+
+// What waits in the driver is in the manager's hand: it may be stopped with it, and go on when
+// there is another. Shared: a session that ends takes it along.
 template <typename Answer, typename Effect>
 void SimFabric::Send(const std::string& host_id, Course course, bool in_turn, Effect effect,
                      absl::AnyInvocable<void(Answer) &&> done) {
@@ -192,7 +223,8 @@ void SimFabric::Send(const std::string& host_id, Course course, bool in_turn, Ef
   if (host == nullptr) {
     return AnswerLater<Answer>(course.answer_us, UnknownHost(host_id), std::move(done));
   }
-  if (course.queue_us > 0 || (in_turn && IsBusy(*host))) {
+  const bool in_hand = course.queue_us > 0 && !rack_->shared;
+  if (!in_hand && (course.queue_us > 0 || (in_turn && IsBusy(*host)))) {
     const int64_t delay_us = std::max(course.queue_us, kTurnUs);
     course.queue_us = 0;
     scheduler_->At(life_, delay_us,
@@ -203,34 +235,19 @@ void SimFabric::Send(const std::string& host_id, Course course, bool in_turn, Ef
                    });
     return;
   }
-  host->fabric_calls.push_back(life_);
-  const int64_t effect_us = course.effect_us;
-  scheduler_->At(kWorld, effect_us,
-                 [scheduler = scheduler_, life = life_, rack = rack_, host,
-                  fabric_life = host->life(), in_turn, course = std::move(course),
-                  effect = std::move(effect), done = std::move(done)]() mutable {
-                   host->fabric_calls.erase(
-                       std::find(host->fabric_calls.begin(), host->fabric_calls.end(), life));
-                   const Rack::AgentSession session = rack->SessionOf(*host);
-                   if (rack->shared && in_turn && course.acts && course.instead.ok() &&
-                       session.stands && host->reachable && host->life() == fabric_life) {
-                     return DoLate<Answer>(scheduler, rack, host, session.agent, life,
-                                           course.answer_us, std::move(effect), std::move(done));
-                   }
-                   Answer answer = absl::UnavailableError("");
-                   if (in_turn && host->life() != fabric_life) {
-                     answer = Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
-                                     absl::StrCat("host ", host->id, " went dark meanwhile"),
-                                     "try again later");
-                   } else if (course.acts) {
-                     answer = effect(*rack);
-                   }
-                   if (!course.instead.ok()) answer = std::move(course.instead);
-                   scheduler->At(life, course.answer_us,
-                                 [answer = std::move(answer), done = std::move(done)]() mutable {
-                                   std::move(done)(std::move(answer));
-                                 });
-                 });
+  auto go = [scheduler = scheduler_, life = life_, epoch = epoch_, rack = rack_, host, in_turn,
+             course, effect = std::move(effect), done = std::move(done)]() mutable {
+    host->fabric_calls.push_back(life);
+    scheduler->At(kWorld, course.effect_us,
+                  [=, fabric_life = host->life(), effect = std::move(effect),
+                   done = std::move(done)]() mutable {
+                    Land<Answer>(scheduler, life, epoch, rack, host, fabric_life, in_turn,
+                                 course.instead, course.acts, course.answer_us, std::move(effect),
+                                 std::move(done));
+                  });
+  };
+  if (!in_hand) return go();
+  scheduler_->At(kWorld, course.queue_us, std::move(go));
 }
 
 void SimFabric::Bind(fm::BindRequest request, DoneWith<fm::BoundLd> done) {
@@ -284,10 +301,17 @@ void SimFabric::DiscoverHost(std::string host, DoneWith<fm::FabricView> done) {
   });
 }
 
+// Claims the hosts that it can look at. Shared: a host does one thing after another, and its
+// agent's session is the claim.
 void SimFabric::LookAround(Course course, DoneWith<fm::FabricView> done) {
   const bool busy = std::any_of(rack_->hosts.begin(), rack_->hosts.end(),
                                 [this](const auto& entry) { return IsBusy(entry.second); });
-  if (busy) {
+  if (!rack_->shared && course.instead.ok()) {
+    for (auto& [id, host] : rack_->hosts) {
+      if (rack_->CanAsk(host)) host.epoch = std::max(host.epoch, epoch_);
+    }
+  }
+  if (busy && rack_->shared) {
     scheduler_->At(life_, kTurnUs,
                    [this, course = std::move(course), done = std::move(done)]() mutable {
                      LookAround(std::move(course), std::move(done));

@@ -1,10 +1,10 @@
 // The FabricDriver of one life of the manager, on the simulated rack.
 //
-// Each call takes effect on the rack after one seeded delay and answers after another. What is on
-// its way to a host takes effect even if the manager dies meanwhile; the answer does not come. The
-// next manager's calls and looks queue behind it, for a host's side of the fabric does one thing
-// after another. Not on its way: what a slow driver still holds, and a scrub, which the manager
-// does itself, a piece at a time: these end with it.
+// Each call takes effect on the rack after one seeded delay and answers after another. What a
+// manager has in its hand or on its way to a host comes there even if another manager has begun
+// meanwhile; the answer does not come. A look claims the hosts that it sees, under the epoch of
+// Start: what comes later under a lower one has no effect. Without a claim it has. Not so: a scrub,
+// which the manager does itself, a piece at a time, and ends with it.
 //
 // Shared: what comes to a host that stands still, and whose session is not over yet, is done when
 // the host goes on. The manager hears of it then, or that nobody knows once its patience is over.
@@ -130,6 +130,7 @@ class SimFabric : public fm::FabricDriver {
   Rack* const rack_;
   FabricFaults* const faults_;
   const uint32_t subscription_;
+  uint64_t epoch_ = 0;
   Random random_;
   absl::AnyInvocable<void(fm::FabricEvent)> sink_;
   std::vector<Waiter> waiters_;

@@ -66,7 +66,8 @@ FabricCapabilities EmulatedFabric::capabilities() const {
                             .enforces_read_only = false,
                             .shares_slices = true,
                             .hardware_coherent = true,
-                            .fence = FenceScope::kHost};
+                            .fence = FenceScope::kHost,
+                            .claims = true};
 }
 
 // An Extent's file is made when it is first bound: no device shows what somebody else wrote.

@@ -8,6 +8,7 @@
 //                        Where the agent runs as a user of its own it cannot open the new ones;
 //                        where it runs as the manager's user it must heed the absent FabricSide.
 //   read-only            not enforced here; the agent opens the extent O_RDONLY.
+//   claim                ROOT/lock is locked as long as the driver lives: no other manager has it.
 //   identity             ROOT/identity names the directory for ever, hosts/HOST/incarnation one
 //                        life of a host's side, hosts/HOST/ended the lives before it. In another
 //                        directory, or one that was made again, a host that the records know is not

@@ -24,6 +24,10 @@ struct QemuHostConfig {
   std::string qmp_socket;  // With no other client: a QMP socket serves one.
 };
 
+// Behind the name of a host's QMP socket: that of a second one, by which a manager takes the first
+// from a former manager that has it still. Where QEMU has none, that one's end is waited for.
+inline constexpr char kEvictSuffix[] = ".evict";
+
 struct QemuFabricConfig;
 // The devices and hosts that `tables` name, in place of those of `config`.
 void SetParts(QemuFabricConfig& config, const TopologyTables& tables);
@@ -33,7 +37,10 @@ struct QemuTiming {
   absl::Duration patience = absl::Seconds(3);    // Of a Discover, with a QEMU that is slow.
   absl::Duration command = absl::Seconds(5);     // One QMP command.
   absl::Duration greeting = absl::Seconds(2);
-  absl::Duration exit = absl::Seconds(5);  // From SIGKILL to the process' end.
+  // By itself, unlike the first look, it evicts nobody, and would wait for the greeting.
+  absl::Duration first_dial = absl::Milliseconds(100);
+  absl::Duration evict = absl::Milliseconds(250);  // Without a greeting, another client is evicted.
+  absl::Duration exit = absl::Seconds(5);          // From SIGKILL to the process' end.
   absl::Duration busy_retry = absl::Milliseconds(100);
   absl::Duration recheck = absl::Milliseconds(500);  // Of what somebody awaits.
   absl::Duration reconnect_min = absl::Milliseconds(50);

@@ -189,7 +189,8 @@ FabricCapabilities QemuFabric::capabilities() const {
                             .enforces_read_only = true,
                             .shares_slices = true,
                             .hardware_coherent = true,
-                            .fence = FenceScope::kHost};
+                            .fence = FenceScope::kHost,
+                            .claims = true};
 }
 
 std::vector<FabricDevice> QemuFabric::devices() const {
@@ -301,6 +302,10 @@ void QemuFabric::Meet(const std::string& host, const std::string& life) {
     if (const auto found = former_.find(host); found != former_.end()) former = found->second;
   }
   FindHost(host)->Meet(life.empty() ? former : life);
+}
+
+absl::StatusOr<uint64_t> QemuFabric::Claim(const std::string& host, absl::Duration deadline) {
+  return FindHost(host)->Claim(deadline);
 }
 
 HostLook QemuFabric::LookAt(const std::string& host, absl::Duration deadline) {

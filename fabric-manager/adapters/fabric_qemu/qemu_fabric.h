@@ -7,11 +7,11 @@
 //                        host agent's word, nor only DEVICE_DELETED: it may be of an earlier LD.
 //   fence                SIGKILL to the QEMU, confirmed by its pidfd.
 //   read-only            by the memory itself: a host's stores vanish.
+//   claim                a host's QMP socket, which serves one client: qemu_host.h. A pool file is
+//                        locked (flock) as long as this lives, so that no other manager scrubs it.
 //   identity             a device is its pool file: PATH.id beside it holds a UUID, made where it
 //                        is missing. A host is one process, which the pool's records name
 //                        (fabric_incarnation); no other is taken for it before that one has ended.
-//
-// Each pool file is locked (flock) as long as this lives, so that no second manager scrubs it.
 //
 // Each host has a lane of its own (fabric_backend.h), so that a QEMU that hangs keeps no other
 // waiting.
@@ -48,6 +48,7 @@ class QemuFabric : public FabricBackend {
   void Forget(const std::string& host) override;
   void Meet(const std::string& host, const std::string& life) override;
   absl::StatusOr<DeviceLook> LookAtDevices(absl::Duration deadline) override;
+  absl::StatusOr<uint64_t> Claim(const std::string& host, absl::Duration deadline) override;
   HostLook LookAt(const std::string& host, absl::Duration deadline) override;
   absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration deadline) override;
   absl::StatusOr<bool> BeginUnbind(const Binding& binding, absl::Duration deadline) override;

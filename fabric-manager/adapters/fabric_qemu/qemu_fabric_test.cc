@@ -113,7 +113,9 @@ class QemuFabricTest : public ::testing::Test {
     return view.ok() ? view->devices : std::vector<FabricDevice>();
   }
   absl::StatusOr<BoundLd> Bind(BindRequest request) {
-    request.incarnation = DiscoverHost().fabric_incarnation;
+    const FabricHost host = DiscoverHost();
+    request.incarnation = host.fabric_incarnation;
+    request.claim = host.claim;
     return WaitForAnswer<absl::StatusOr<BoundLd>>(
         [&](auto done) { fabric_->Bind(request, std::move(done)); });
   }
@@ -138,6 +140,88 @@ class QemuFabricTest : public ::testing::Test {
   std::vector<BoundLd> bound_;
   KnownFabric known_;
 };
+
+// Another manager's driver, which has none of the files.
+class QemuFabricTakeoverTest : public QemuFabricTest {
+ protected:
+  void SetUp() override {
+    config_.timing.evict = absl::Milliseconds(20);
+    Boot();
+    Open();
+    ASSERT_TRUE(DiscoverHost().reachable);
+  }
+  // By `driver`.
+  static FabricView Look(FabricDriver& driver) {
+    auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
+        [&](auto done) { driver.Discover(std::move(done)); });
+    EXPECT_TRUE(view.ok()) << view.status();
+    return view.ok() ? *std::move(view) : FabricView();
+  }
+  std::unique_ptr<FabricDriver> Next() {
+    QemuFabricConfig config = config_;
+    config.devices.clear();
+    auto next = QemuFabric::Open(std::move(config));
+    EXPECT_TRUE(next.ok()) << next.status();
+    (*next)->Start(known_, [](const FabricEvent&) {});
+    return *std::move(next);
+  }
+};
+
+TEST_F(QemuFabricTakeoverTest, TheFirstLookOfTheNextManagerEvictsTheFormerOne) {
+  const std::unique_ptr<FabricDriver> next = Next();
+  EXPECT_TRUE(Look(*next).hosts.at(0).reachable);
+  EXPECT_TRUE(Saw(Kind::kHostUnreachable)) << "the former one notices";
+  // Whatever it still has to do, only a look would take the host back.
+  EXPECT_EQ(ReasonOf(BeginUnbind(Request(1))), "HOST_UNREACHABLE");
+  EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1), absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
+}
+
+// They have hung up, and QEMU does not know while it has a client: nobody can even wait behind
+// them.
+TEST_F(QemuFabricTakeoverTest, ThoseWhoWaitedInVainAreInNobodysWay) {
+  const UniqueFd interrupt(::eventfd(0, EFD_CLOEXEC));
+  absl::Status full;
+  for (int i = 0; i < 100 && full.ok(); ++i) {
+    full = QmpClient::Connect(socket_, interrupt.get(), [](const QmpMessage&) {}).status();
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
+  const std::unique_ptr<FabricDriver> next = Next();
+  EXPECT_TRUE(Look(*next).hosts.at(0).reachable);
+}
+
+// Its command has come to QEMU, which has not got to it.
+TEST_F(QemuFabricTakeoverTest, ACommandThatIsUnderWayIsDoneBeforeTheNextManagersLook) {
+  const FabricHost host = DiscoverHost();
+  BindRequest request = Request(1);
+  request.incarnation = host.fabric_incarnation;
+  request.claim = host.claim;
+  qemu_->Hold("device_add");
+  fabric_->Bind(request, [](const absl::StatusOr<BoundLd>&) {});
+  qemu_->AwaitHeld();
+  const std::unique_ptr<FabricDriver> next = Next();
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(Look(*next).bound.size(), 1u);
+}
+
+// A connection that QEMU or the manager lost is another claim: what was decided before has no
+// effect under it.
+TEST_F(QemuFabricTakeoverTest, ABindIsOfTheConnectionThatItWasDecidedUnder) {
+  BindRequest request = Request(1);
+  const FabricHost before = DiscoverHost();
+  request.incarnation = before.fabric_incarnation;
+  request.claim = before.claim;
+  Forget();
+  qemu_->HangUp();
+  ASSERT_TRUE(Saw(Kind::kHostReachable));
+  const auto bind = [&] {
+    return WaitForAnswer<absl::StatusOr<BoundLd>>(
+        [&](auto done) { fabric_->Bind(request, std::move(done)); });
+  };
+  EXPECT_EQ(ReasonOf(bind().status()), "HOST_UNREACHABLE");
+  request.claim = DiscoverHost().claim;
+  EXPECT_NE(request.claim, before.claim);
+  const auto bound = bind();
+  EXPECT_TRUE(bound.ok()) << bound.status();
+}
 
 TEST_F(QemuFabricTest, BadConfigurationIsRefused) {
   const auto reason = [](const QemuFabricConfig& config) {
@@ -323,8 +407,9 @@ TEST_F(QemuFabricTest, UnplugThatNoClientHeardIsSeenAfterTheReconnect) {
   fabric_.reset();
   qemu_->Eject(10);
   Open();
-  EXPECT_TRUE(AwaitUnbound(Request(1)).ok());
+  EXPECT_FALSE(AwaitUnbound(Request(1), absl::Milliseconds(20)).ok()) << "it is not claimed";
   DiscoverHost();
+  EXPECT_TRUE(AwaitUnbound(Request(1)).ok());
   ASSERT_EQ(bound_.size(), 1u);
   EXPECT_EQ(bound_[0].key, Request(2).key);
 }
@@ -502,8 +587,10 @@ TEST_F(QemuFabricTest, TheFileOfAnEarlierReleaseIsHeardUntilTheRecordsKnow) {
   EXPECT_TRUE(Saw(Kind::kHostGone));
 }
 
+// Of a QEMU that has no socket to evict it by.
 TEST_F(QemuFabricTest, SocketThatAnotherClientHoldsIsNamed) {
   Boot();
+  std::filesystem::remove(socket_ + kEvictSuffix);
   const UniqueFd interrupt(::eventfd(0, EFD_CLOEXEC));
   auto other = QmpClient::Connect(socket_, interrupt.get(), [](const QmpMessage&) {});
   ASSERT_TRUE(other.ok());

@@ -59,13 +59,26 @@ QemuHost::QemuHost(QemuHostConfig config, std::shared_ptr<const QemuDevices> dev
 void QemuHost::Meet(const std::string& life) {
   RememberFormer(life);
   met_ = true;
-  Connect();
+  next_connect_ = clock_.Elapsed() + timing_.first_dial;
+}
+
+// Twice, for the greeting may go to a client that came before us, and is gone, or is about to be.
+absl::StatusOr<uint64_t> QemuHost::Claim(absl::Duration deadline) {
+  for (int i = 0; i < 2 && met_ && client_ == nullptr && clock_.Elapsed() < deadline; ++i) {
+    Connect(/*evict=*/true);
+  }
+  if (client_ == nullptr) return Unreachable();
+  if (!std::exchange(claimed_, true)) {
+    ++claim_;
+    news_ = true;  // What is awaited can be asked for again.
+  }
+  return claim_;
 }
 
 // Slots are shown also where QEMU does not answer: they are what was last read.
 HostLook QemuHost::Look(absl::Duration deadline) {
   operation_deadline_ = deadline;
-  const bool reachable = client_ != nullptr && Refresh().ok();
+  const bool reachable = IsClaimed() && Refresh().ok();
   TakeDeleted();
   HostLook look;
   look.host.id = config_.id;
@@ -99,7 +112,7 @@ void QemuHost::Interrupt() {
 // Connects where there is no connection, and waits: for devices that QEMU reports as gone, for the
 // end of the connection and of the process.
 bool QemuHost::Idle(int wake_fd, absl::Duration at_most) {
-  if (met_ && client_ == nullptr && clock_.Elapsed() >= next_connect_) Connect();
+  if (met_ && client_ == nullptr && clock_.Elapsed() >= next_connect_) Connect(/*evict=*/false);
   operation_deadline_ = clock_.Elapsed() + timing_.operation;
   TakeDeleted();
   // Negative descriptors are left out by poll.
@@ -170,9 +183,9 @@ absl::Status QemuHost::Unreachable() const {
 }
 
 // One attempt. That a host is out of reach is reported once, and logged once for each reason.
-void QemuHost::Connect() {
+void QemuHost::Connect(bool evict) {
   operation_deadline_ = clock_.Elapsed() + timing_.operation;
-  absl::Status status = TryConnect();
+  absl::Status status = TryConnect(evict);
   if (status.ok()) {
     backoff_ = timing_.reconnect_min;
     reported_unreachable_ = false;
@@ -192,16 +205,19 @@ void QemuHost::Connect() {
 
 // Nothing of this host changes before the QEMU has shown that it is the right one; with a process
 // that is new, what was known of the last one is dropped.
-absl::Status QemuHost::TryConnect() {
-  auto client =
-      QmpClient::Connect(config_.qmp_socket, interrupt_.get(), [this](const QmpMessage& event) {
-        if (event.name == "DEVICE_DELETED") look_again_ = true;
-      });
-  if (!client.ok()) return client.status();
+absl::Status QemuHost::TryConnect(bool evict) {
+  std::unique_ptr<QmpClient> client;
+  if (auto dialled = Dial(config_.qmp_socket); dialled.ok()) {
+    client = *std::move(dialled);
+  } else if (!evict || !absl::IsResourceExhausted(dialled.status())) {
+    return dialled.status();
+  } else if (absl::Status status = Evict(client); !status.ok()) {
+    return status;
+  }
   std::optional<QemuProcess> fresh;
-  if (absl::Status status = Identify(**client, fresh); !status.ok()) return status;
+  if (absl::Status status = Identify(client, evict, fresh); !status.ok()) return status;
   const auto call = [&](const std::string& command, const nlohmann::json& arguments) {
-    return (*client)->Execute(command, arguments, timing_.command);
+    return client->Execute(command, arguments, timing_.command);
   };
   auto ports = ReadPorts(call);
   if (!ports.ok()) return ports.status();
@@ -214,21 +230,86 @@ absl::Status QemuHost::TryConnect() {
   looked_for_mapped_ = false;
   foreign_.clear();
   ports_ = std::move(*ports);
-  client_ = std::move(*client);
+  client_ = std::move(client);
+  claimed_ = false;
   return Refresh();
+}
+
+absl::StatusOr<std::unique_ptr<QmpClient>> QemuHost::Dial(const std::string& path) {
+  return QmpClient::Connect(path, interrupt_.get(), [this](const QmpMessage& event) {
+    if (event.name == "DEVICE_DELETED") look_again_ = true;
+  });
+}
+
+// Ends the connection of another client, where that is why there is no greeting. `client` is then
+// the next in QEMU's queue, behind those that have hung up. The other socket's greeting comes from
+// the same QEMU: one that is only slow has greeted us by then.
+absl::Status QemuHost::Evict(std::unique_ptr<QmpClient>& client) {
+  if (client != nullptr) {
+    const absl::Status greeted = client->AwaitGreeting(timing_.evict);
+    if (!absl::IsDeadlineExceeded(greeted)) return greeted;
+  }
+  const std::string path = absl::StrCat(config_.qmp_socket, kEvictSuffix);
+  auto other = Dial(path);
+  if (!other.ok()) {
+    // There is no such socket: the greeting is waited for.
+    if (client != nullptr) return absl::OkStatus();
+    return absl::UnavailableError(
+        absl::StrCat("another client holds QMP socket ", config_.qmp_socket,
+                     ", which serves one only, and there is no ", path, " to evict it by"));
+  }
+  if (client != nullptr && (*other)->peer_pid() != client->peer_pid()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is not of the process that made ", config_.qmp_socket));
+  }
+  if (absl::Status status = (*other)->Negotiate(timing_.greeting); !status.ok()) return status;
+  auto listed = (*other)->Execute("query-chardev", nlohmann::json::object(), timing_.command);
+  if (!listed.ok()) return listed.status();
+  auto label = ParseChardev(*listed, config_.qmp_socket);
+  if (!label.ok()) return label.status();
+  if (client != nullptr) {
+    const absl::Status greeted = client->AwaitGreeting(absl::Milliseconds(20));
+    if (!absl::IsDeadlineExceeded(greeted)) return greeted;
+  }
+  absl::Status yanked;
+  if (!CXLPOOL_MUTANT("no-claim-before-discover")) {
+    yanked = (*other)
+                 ->Execute("yank", {{"instances", {{{"type", "chardev"}, {"id", *label}}}}},
+                           timing_.command)
+                 .status();
+    LogWarning(kQemuLogSubject, "host ", config_.id, ": another client had ", config_.qmp_socket,
+               ", and was evicted");
+  }
+  if (CXLPOOL_MUTANT("no-claim-before-discover")) client = *std::move(other);
+  if (CXLPOOL_MUTANT("evicts-without-greeting")) client = *std::move(other);
+  const absl::Duration end = clock_.Elapsed() + timing_.greeting;
+  while (yanked.ok() && client == nullptr) {
+    auto dialled = Dial(config_.qmp_socket);
+    if (dialled.ok()) client = *std::move(dialled);
+    if (dialled.ok()) break;
+    if (!absl::IsResourceExhausted(dialled.status()) || clock_.Elapsed() >= end) {
+      return dialled.status();
+    }
+    pollfd stop{interrupt_.get(), POLLIN, 0};
+    if (::poll(&stop, 1, 5) == 1) return absl::CancelledError("QMP was interrupted");
+  }
+  return yanked;
 }
 
 // Whether the process behind the socket is this host's QEMU: the one it was, while that runs, and
 // not another host's. `fresh` is set where it is a new one.
-absl::Status QemuHost::Identify(QmpClient& client, std::optional<QemuProcess>& fresh) {
-  auto process = QemuProcess::Open(client.peer_pid());
+absl::Status QemuHost::Identify(std::unique_ptr<QmpClient>& dialled, bool evict,
+                                std::optional<QemuProcess>& fresh) {
+  auto process = QemuProcess::Open(dialled->peer_pid());
   if (!process.ok()) return process.status();
   if (process_.has_value() && process_->HasExited()) OnProcessExit();
   if (process_.has_value() && !(process_->name() == process->name())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("process ", client.peer_pid(), " listens on ", config_.qmp_socket,
+        absl::StrCat("process ", dialled->peer_pid(), " listens on ", config_.qmp_socket,
                      " while the host's QEMU, process ", process_->name().pid, ", still runs"));
   }
+  if (absl::Status status = evict ? Evict(dialled) : absl::OkStatus(); !status.ok()) return status;
+  QmpClient& client = *dialled;
   if (absl::Status status = client.Negotiate(timing_.greeting); !status.ok()) return status;
   // The process that made the socket may have passed it on: a vCPU's thread shows which process is
   // QEMU.
@@ -294,7 +375,7 @@ void QemuHost::OnProcessExit() {
 
 // OK only once the process has certainly ended. One that was never learnt of cannot be ended.
 absl::Status QemuHost::FenceNow() {
-  if (!process_.has_value() && ended_.empty()) Connect();
+  if (!process_.has_value() && ended_.empty()) Connect(/*evict=*/false);
   if (!process_.has_value() && !ended_.empty()) return absl::OkStatus();
   absl::Status why = process_.has_value()
                          ? process_->Kill(timing_.exit)
@@ -459,7 +540,7 @@ void QemuHost::Gone(const std::string& device_id) {
 absl::StatusOr<BoundLd> QemuHost::Bind(const BindRequest& request, absl::Duration deadline) {
   operation_deadline_ = deadline;
   const auto port = ports_.find(request.slot);
-  if (client_ == nullptr || port == ports_.end()) return Unreachable();
+  if (!IsClaimed() || port == ports_.end()) return Unreachable();
   if (absl::Status status = Plug(request, port->second); !status.ok()) return status;
   const std::string device_id = LdDeviceId(request.key);
   if (absl::Status status = ReadNew(device_id); !status.ok()) {
@@ -531,7 +612,7 @@ std::optional<absl::Status> QemuHost::TryUnplug(const std::string& device_id) {
 absl::StatusOr<bool> QemuHost::BeginUnbind(const LdKey& key, absl::Duration deadline) {
   operation_deadline_ = deadline;
   const std::string device_id = LdDeviceId(key);
-  if (client_ == nullptr || !Refresh().ok()) {
+  if (!IsClaimed() || !Refresh().ok()) {
     // Nothing is bound to a process that has ended.
     if (process_.has_value() || ended_.empty()) return Unreachable();
     return true;
@@ -546,7 +627,7 @@ absl::StatusOr<bool> QemuHost::BeginUnbind(const LdKey& key, absl::Duration dead
 
 absl::StatusOr<bool> QemuHost::IsUnbound(const LdKey& key, absl::Duration deadline) {
   operation_deadline_ = deadline;
-  if (client_ != nullptr) (void)Refresh();
+  if (IsClaimed()) (void)Refresh();
   TakeDeleted();
   if (absl::Status proof = Proof(LdDeviceId(key)); !proof.ok()) return proof;
   return true;
@@ -556,7 +637,7 @@ absl::StatusOr<bool> QemuHost::IsUnbound(const LdKey& key, absl::Duration deadli
 // proof: it may be of an earlier LD.
 absl::Status QemuHost::Proof(const std::string& device_id) const {
   if (!process_.has_value() && !ended_.empty()) return absl::OkStatus();
-  if (client_ == nullptr) return Unreachable();
+  if (!IsClaimed()) return Unreachable();
   if (known_.count(device_id) == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(device_id, " is still plugged into host ", config_.id, ", or mapped there"));

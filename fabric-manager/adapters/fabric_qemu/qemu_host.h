@@ -11,6 +11,14 @@
 // while no connection stood. An LD is gone when it is not plugged in and no address space of the
 // process maps its memory; the one without the other is not enough.
 //
+// A claim (fabric_driver.h) is a connection. A QMP socket serves one client; Claim ends the
+// connection of whoever has it still, by a second socket (`yank` of the first one's chardev), and
+// is then greeted on the first. Once QEMU has answered one command of ours there, all that came
+// there before is done, and whoever had it has nothing left to send by. Without a claim a
+// connection is used for nothing but knowing that QEMU is there. Nothing is ever done, or looked
+// at, by the second socket: commands of the first one may still take effect after what that one
+// shows.
+//
 // All of it blocks, and runs on the host's lane (fabric_backend.h); Interrupt: any thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_HOST_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_HOST_H_
@@ -114,6 +122,7 @@ class QemuHost {
 
   // As FabricBackend names them; deadlines likewise.
   void Meet(const std::string& life);
+  absl::StatusOr<uint64_t> Claim(absl::Duration deadline);
   HostLook Look(absl::Duration deadline);
   absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration deadline);
   absl::StatusOr<bool> BeginUnbind(const LdKey& key, absl::Duration deadline);
@@ -127,9 +136,16 @@ class QemuHost {
 
   // The connection and the process behind it.
   void RememberFormer(const std::string& known);
-  void Connect();
-  absl::Status TryConnect();
-  absl::Status Identify(QmpClient& client, std::optional<QemuProcess>& fresh);
+  // `evict`: from another client that has the socket.
+  void Connect(bool evict);
+  absl::Status TryConnect(bool evict);
+  absl::Status Identify(std::unique_ptr<QmpClient>& client, bool evict,
+                        std::optional<QemuProcess>& fresh);
+  absl::StatusOr<std::unique_ptr<QmpClient>> Dial(const std::string& path);
+  // `client`, where that is not greeted because of another client; null: it could not even wait.
+  absl::Status Evict(std::unique_ptr<QmpClient>& client);
+  // Whether there is a connection that is claimed.
+  bool IsClaimed() const { return client_ != nullptr && claimed_; }
   absl::StatusOr<nlohmann::json> Call(const std::string& command, const nlohmann::json& arguments);
   void Disconnect(const absl::Status& why);
   void OnProcessExit();
@@ -169,6 +185,8 @@ class QemuHost {
   // Used only by the lane.
   EventSink sink_;
   std::unique_ptr<QmpClient> client_;  // Null: not reachable.
+  bool claimed_ = false;               // This connection.
+  uint64_t claim_ = kFirstClaim - 1;   // The last claim.
   std::optional<QemuProcess> process_;
   std::string ended_;  // Incarnation of the process that was the host and has ended; empty: none.
   std::map<uint32_t, std::string> ports_;        // Slot number to port id.

@@ -47,6 +47,10 @@ absl::StatusOr<std::unique_ptr<QmpClient>> QmpClient::Connect(const std::string&
   if (!socket.valid() ||
       ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     const int error = errno;
+    if (error == EAGAIN) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("another client holds QMP socket ", path, ", which serves one only"));
+    }
     return Unavailable(
         absl::StrCat("cannot connect to QMP socket ", path, ": ", std::strerror(error)));
   }
@@ -60,19 +64,28 @@ absl::StatusOr<std::unique_ptr<QmpClient>> QmpClient::Connect(const std::string&
 }
 
 // QEMU serves one client a socket: a second one is connected and never greeted.
-absl::Status QmpClient::Negotiate(absl::Duration timeout) {
+absl::Status QmpClient::AwaitGreeting(absl::Duration timeout) {
+  if (!version_.empty()) return broken_;
   auto greeting = Receive(clock_.Elapsed() + timeout);
   if (absl::IsDeadlineExceeded(greeting.status())) {
-    return Break(absl::DeadlineExceededError(
+    return absl::DeadlineExceededError(
         absl::StrCat("no QMP greeting within ", absl::FormatDuration(timeout),
-                     "; another client may hold the socket, which serves one only")));
+                     "; another client may hold the socket, which serves one only"));
   }
   if (!greeting.ok()) return greeting.status();
   if (greeting->kind != QmpMessage::Kind::kGreeting) {
     return Break(Unavailable("what listens there does not greet as QMP does"));
   }
   version_ = greeting->name;
-  return Execute("qmp_capabilities", nlohmann::json::object(), timeout).status();
+  return absl::OkStatus();
+}
+
+absl::Status QmpClient::Negotiate(absl::Duration timeout) {
+  if (negotiated_) return broken_;
+  if (absl::Status status = AwaitGreeting(timeout); !status.ok()) return Break(std::move(status));
+  const absl::Status done = Execute("qmp_capabilities", nlohmann::json::object(), timeout).status();
+  negotiated_ = done.ok();
+  return done;
 }
 
 // One command at a time. Without its reply in time the connection is broken: the outcome is not

@@ -41,11 +41,16 @@ using QmpEventSink = absl::AnyInvocable<void(const QmpMessage&)>;
 class QmpClient {
  public:
   // Connects; the process at the other end is known before it has sent anything.
+  // RESOURCE_EXHAUSTED: others wait already for the client that is served to end. UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<QmpClient>> Connect(const std::string& path,
                                                             int interrupt_fd, QmpEventSink sink);
 
-  // Takes the greeting and leaves capabilities negotiation. Call once, first.
-  // DEADLINE_EXCEEDED says that another client may have the socket.
+  // Takes the greeting. DEADLINE_EXCEEDED: another client may have the socket; the greeting may
+  // still come, and the connection is not broken by that.
+  absl::Status AwaitGreeting(absl::Duration timeout);
+
+  // Takes the greeting, if there has been none, and leaves capabilities negotiation. First.
+  // DEADLINE_EXCEEDED says that another client may have the socket. Again: no effect.
   absl::Status Negotiate(absl::Duration timeout);
 
   absl::StatusOr<nlohmann::json> Execute(const std::string& command,
@@ -78,7 +83,8 @@ class QmpClient {
   const int interrupt_fd_;
   QmpEventSink sink_;
   const SystemClock clock_;
-  std::string version_;
+  std::string version_;  // Of the greeting; empty: none has come.
+  bool negotiated_ = false;
   std::string buffer_;
   size_t searched_ = 0;  // Of buffer_, without a newline.
   uint64_t next_id_;

@@ -159,4 +159,19 @@ absl::StatusOr<uint64_t> ParseCpuThread(const json& value) {
   return thread->get<uint64_t>();
 }
 
+absl::StatusOr<std::string> ParseChardev(const json& value, absl::string_view path) {
+  if (!value.is_array()) return Bad("query-chardev returned no list");
+  const std::string address = absl::StrCat("unix:", path, ",");
+  for (const json& each : value) {
+    if (!each.is_object()) continue;
+    const json* file = Find(each, "filename");
+    const json* label = Find(each, "label");
+    if (file == nullptr || !file->is_string() || label == nullptr || !label->is_string()) continue;
+    if (absl::StrContains(file->get_ref<const std::string&>(), address)) {
+      return label->get<std::string>();
+    }
+  }
+  return Bad(absl::StrCat("QEMU has no character device at ", path));
+}
+
 }  // namespace cxlpool::fm

@@ -55,6 +55,9 @@ absl::StatusOr<bool> ParseQomBool(const nlohmann::json& value);
 // The thread of some vCPU, out of query-cpus-fast: the proof of which process answers.
 absl::StatusOr<uint64_t> ParseCpuThread(const nlohmann::json& value);
 
+// The name of the character device behind a Unix socket that QEMU listens on, out of query-chardev.
+absl::StatusOr<std::string> ParseChardev(const nlohmann::json& value, absl::string_view path);
+
 }  // namespace cxlpool::fm
 
 #endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QMP_MESSAGE_H_

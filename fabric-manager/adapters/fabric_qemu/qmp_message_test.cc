@@ -158,5 +158,15 @@ TEST(QmpMessageTest, CpuThreadIsChecked) {
   }
 }
 
+TEST(QmpMessageTest, AChardevIsFoundByItsSocket) {
+  const json seen = json::parse(R"([1, {"label": 1, "filename": "unix:/run/qmp,server=on"},
+      {"label": "no"}, {"label": "a", "filename": "unix:/run/qmp.evict,server=on"},
+      {"label": "b", "filename": "unix:/run/qmp,server=on"}])");
+  EXPECT_EQ(*ParseChardev(seen, "/run/qmp"), "b");
+  EXPECT_EQ(*ParseChardev(seen, "/run/qmp.evict"), "a");
+  EXPECT_FALSE(ParseChardev(seen, "/run/other").ok());
+  EXPECT_FALSE(ParseChardev(json::parse("{}"), "/run/qmp").ok());
+}
+
 }  // namespace
 }  // namespace cxlpool::fm
