@@ -175,7 +175,7 @@ class Manager {
     if (standby_ != nullptr) standby_->Shutdown(absl::ZeroDuration());
     standby_ = nullptr;
     auto tasks = std::make_unique<SessionTasks>();
-    auto driver = config_.fabric.open(tasks.get());
+    auto driver = OpenFabric(config_.fabric, tasks.get());
     if (!driver.ok()) return driver.status();
     leader_.emplace(config_, std::move(tasks), *std::move(driver), &fabric_times_, &loop_, &clock_,
                     &writer_);

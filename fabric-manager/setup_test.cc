@@ -288,5 +288,24 @@ TEST_F(SetupTest, PathsAreThereOrCanBeMadeAndNothingIsMade) {
   EXPECT_EQ(refusal(kEmulated, "DIR/store/", "DIR/store/", "store.path"), "STORE_UNSAFE_PATH");
 }
 
+// That it lost the store it learns no sooner than it goes on; its end comes then.
+TEST(OpenFabricTest, WaitsForAnotherManagersEnd) {
+  int opened = 0;
+  FabricSettings settings;
+  settings.open = [&](AgentTasks*) -> absl::StatusOr<std::unique_ptr<FabricDriver>> {
+    if (++opened == 3) return nullptr;
+    return Refuse(absl::StatusCode::kFailedPrecondition, "FABRIC_BUSY", "taken", "end the other");
+  };
+  EXPECT_EQ(ReasonOf(OpenFabric(settings, nullptr, absl::ZeroDuration()).status()), "FABRIC_BUSY");
+  EXPECT_TRUE(OpenFabric(settings, nullptr).ok());
+  EXPECT_EQ(opened, 3);
+  settings.open = [&](AgentTasks*) -> absl::StatusOr<std::unique_ptr<FabricDriver>> {
+    ++opened;
+    return absl::InvalidArgumentError("no such root");
+  };
+  EXPECT_FALSE(OpenFabric(settings, nullptr).ok());
+  EXPECT_EQ(opened, 4);
+}
+
 }  // namespace
 }  // namespace cxlpool::fm

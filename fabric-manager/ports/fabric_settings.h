@@ -35,7 +35,7 @@ struct FabricSettings {
   FabricRules rules;
   std::vector<Directory> directories;
   // Makes the driver, without devices and hosts: Configure gives it those of the pool's records.
-  // `tasks` outlives the driver. Errors as of the driver's own Open. At most once.
+  // `tasks` outlives the driver. Errors as of the driver's own Open. Again only after an error.
   std::function<absl::StatusOr<std::unique_ptr<FabricDriver>>(AgentTasks* tasks)> open;
 };
 
