@@ -157,7 +157,7 @@ class Host:
 
     def start(self) -> None:
         """Starts QEMU and returns without waiting for the guest."""
-        for stale in (self.paths.qmp, self.paths.qmp_ops, self.paths.console):
+        for stale in (self.paths.qmp, self.paths.qmp_evict, self.paths.qmp_ops, self.paths.console):
             stale.unlink(missing_ok=True)
         for n in range(machine.EXEC_CHANNELS):
             for end in ('in', 'out'):

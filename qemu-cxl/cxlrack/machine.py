@@ -32,6 +32,11 @@ class HostPaths:
         return self.directory / 'qmp'
 
     @property
+    def qmp_evict(self) -> Path:
+        """By which a fabric manager evicts another one from that socket."""
+        return self.directory / 'qmp.evict'
+
+    @property
     def qmp_ops(self) -> Path:
         """The launcher's QMP socket."""
         return self.directory / 'qmp-ops'
@@ -97,7 +102,7 @@ def arguments(host: HostSpec, paths: HostPaths, parts: Parts, forwards: dict[int
                     f'logfile={_quote(paths.console_log)},logappend=on',
         '-serial', 'chardev:console',
     ]
-    for socket in (paths.qmp, paths.qmp_ops):
+    for socket in (paths.qmp, paths.qmp_evict, paths.qmp_ops):
         args += ['-qmp', f'unix:{_quote(socket)},server=on,wait=off']
     return args + _exec_channels(paths) + _network(forwards) + _cxl(host) + _whole(host, whole)
 

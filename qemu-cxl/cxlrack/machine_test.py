@@ -61,8 +61,9 @@ class MachineTest(unittest.TestCase):
                 self.assertNotIn('host=', value)
                 self.assertNotIn('tcp', value)
 
-    def test_two_qmp_sockets(self):
+    def test_the_qmp_sockets(self):
         self.assertEqual(values(build(), '-qmp'), ['unix:/rack/host-a/qmp,server=on,wait=off',
+                                                   'unix:/rack/host-a/qmp.evict,server=on,wait=off',
                                                    'unix:/rack/host-a/qmp-ops,server=on,wait=off'])
 
     def test_a_comma_in_a_path_is_doubled(self):

@@ -204,7 +204,7 @@ def _check_ports(forwards: Mapping[int, int]) -> None:
 
 
 def _prepare_directory(directory: Path, parsed: Topology) -> None:
-    longest = max(len(str(machine.HostPaths(directory / host.name).qmp_ops)) for host in parsed.hosts)
+    longest = max(len(str(machine.HostPaths(directory / host.name).qmp_evict)) for host in parsed.hosts)
     if longest > _SOCKET_PATH_MAX:
         raise RackError(f'{directory} is too long for a Unix socket in it (by {longest - _SOCKET_PATH_MAX}): '
                         'choose a shorter --dir')
