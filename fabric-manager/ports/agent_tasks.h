@@ -5,6 +5,7 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_PORTS_AGENT_TASKS_H_
 #define CXLPOOL_FABRIC_MANAGER_PORTS_AGENT_TASKS_H_
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -21,12 +22,18 @@ class AgentTasks {
   // The boot id under which the host's agent has its session now; empty: it has none.
   virtual std::string LifeOf(const std::string& host) = 0;
 
-  // Hands the task to the host's agent and waits for its answer. `life`: the boot id that is meant.
-  // The agent's refusals. UNAVAILABLE/HOST_UNREACHABLE: no session under that boot id, or it ended
-  // before the answer; DEADLINE_EXCEEDED/NO_ANSWER; CANCELLED after Stop. After these three, and
+  // Which session of the host's agent it has now, counted from 1 in this life of the manager; 0: it
+  // has none.
+  virtual uint64_t SessionOf(const std::string& host) = 0;
+
+  // Hands the task to the host's agent and waits for its answer. `life`: the boot id that is meant;
+  // `session`: that one and no other, where it is not 0.
+  // The agent's refusals. UNAVAILABLE/HOST_UNREACHABLE: no such session, or it ended before the
+  // answer; DEADLINE_EXCEEDED/NO_ANSWER; CANCELLED after Stop. After these three, and
   // after the agent's KERNEL_TIMEOUT, it may have been done, or may still be.
   virtual absl::StatusOr<v1::DeviceLook> Ask(const std::string& host, const std::string& life,
-                                             v1::DeviceTask task, absl::Duration timeout) = 0;
+                                             uint64_t session, v1::DeviceTask task,
+                                             absl::Duration timeout) = 0;
 
   // Calls `on_session` whenever a session of a host began or ended, from the core's thread: it does
   // not block. Once, before any session.

@@ -24,7 +24,7 @@
 // Whose commands count. Each manager commits under an epoch (Writer::epoch) that is higher than
 // that of the manager before it, which may still be there, stopped with a command in its hand. So a
 // driver claims a host before it looks at it: at its first look, and after each time that it lost
-// the host. The promise of a claim (FabricCapabilities::claims): no command that was given under a
+// the host. The promise of a claim (FabricCapabilities::claim): no command that was given under a
 // lower epoch takes effect on the host after it, and each that did is seen by the looks that
 // follow. A host that cannot be claimed is not reachable, which proves nothing and frees nothing.
 //
@@ -204,6 +204,13 @@ enum class FenceScope {
   kBinding,  // One binding at a time: the host goes on.
 };
 
+// Which commands of a former manager a claim keeps away (see the top).
+enum class ClaimScope {
+  kNone,   // None: it has to have ended, as one has whose store one process alone can open.
+  kBinds,  // None makes bytes reachable. One that clears them may still come late.
+  kAll,
+};
+
 struct FabricCapabilities {
   std::string driver;                 // As operators write it in fabric.driver.
   uint64_t extent_granule_bytes = 0;  // Smallest slice it can bind.
@@ -223,9 +230,7 @@ struct FabricCapabilities {
   bool shares_slices = false;
   bool hardware_coherent = false;  // One host's stores are seen by another without flushes.
   FenceScope fence = FenceScope::kNone;
-  // A claim keeps what it promises (see above). Otherwise nothing but the end of a former manager
-  // keeps its commands away: the store must be one that the former one cannot have kept open.
-  bool claims = false;
+  ClaimScope claim = ClaimScope::kNone;
 };
 
 // Something that happened by itself.

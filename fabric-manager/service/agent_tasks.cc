@@ -54,10 +54,16 @@ std::string SessionTasks::LifeOf(const std::string& host) {
   return life == lives_.end() ? "" : life->second;
 }
 
+uint64_t SessionTasks::SessionOf(const std::string& host) {
+  MutexLock lock(mutex_);
+  return lives_.contains(host) ? sessions_begun_[host] : 0;
+}
+
 // Waits on its caller's thread. The entry in `waiting_` is there for exactly as long: whatever
 // comes for it afterwards finds none, and is dropped.
 absl::StatusOr<v1::DeviceLook> SessionTasks::Ask(const std::string& host, const std::string& life,
-                                                 v1::DeviceTask task, absl::Duration timeout) {
+                                                 uint64_t session, v1::DeviceTask task,
+                                                 absl::Duration timeout) {
   uint64_t id = 0;
   {
     MutexLock lock(mutex_);
@@ -66,6 +72,10 @@ absl::StatusOr<v1::DeviceLook> SessionTasks::Ask(const std::string& host, const 
     if (now == lives_.end()) return NoSession(host, "has no session");
     if (now->second != life && !CXLPOOL_MUTANT("task-to-any-life")) {
       return NoSession(host, absl::StrCat("lives in boot ", now->second, " now, not in ", life));
+    }
+    if (session != 0 && session != sessions_begun_[host] &&
+        !CXLPOOL_MUTANT("task-to-any-session")) {
+      return NoSession(host, "has begun another session since this was decided");
     }
     if (under_way_[host] >= kMaxUnderWay) {
       return Refuse(absl::StatusCode::kResourceExhausted, "FABRIC_OVERLOADED",
@@ -135,6 +145,7 @@ void SessionTasks::OnSession(const std::string& host, const std::string& life) {
       lives_.erase(host);
     } else {
       lives_[host] = life;
+      ++sessions_begun_[host];
     }
     for (auto& [id, waiting] : waiting_) {
       if (waiting.host != host || waiting.answer.has_value() ||

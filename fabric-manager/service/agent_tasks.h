@@ -36,10 +36,12 @@ class SessionTasks : public AgentTasks {
   void Attach(Executor* executor, HostSessions* sessions);
 
   std::string LifeOf(const std::string& host) override;
+  uint64_t SessionOf(const std::string& host) override;
   // RESOURCE_EXHAUSTED/FABRIC_OVERLOADED: kMaxUnderWay tasks of the host are under way; this one
   // was not sent.
   absl::StatusOr<v1::DeviceLook> Ask(const std::string& host, const std::string& life,
-                                     v1::DeviceTask task, absl::Duration timeout) override;
+                                     uint64_t session, v1::DeviceTask task,
+                                     absl::Duration timeout) override;
   // As the port says; with an empty function: nobody is called from the moment this returns.
   void SetOnSession(std::function<void(const std::string& host)> on_session) override;
   void Stop() override;
@@ -63,8 +65,9 @@ class SessionTasks : public AgentTasks {
   Mutex mutex_;
   std::condition_variable answered_;
   std::map<std::string, std::string> lives_ ABSL_GUARDED_BY(mutex_);  // Of hosts with a session.
-  std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);       // By task id.
-  std::map<std::string, int> under_way_ ABSL_GUARDED_BY(mutex_);      // By host.
+  std::map<std::string, uint64_t> sessions_begun_ ABSL_GUARDED_BY(mutex_);  // By host.
+  std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);             // By task id.
+  std::map<std::string, int> under_way_ ABSL_GUARDED_BY(mutex_);            // By host.
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 

@@ -79,11 +79,12 @@ class SessionTasksTest : public ServiceTest {
     rig->sessions.OnHello(agent_, SessionIdentity{"", true}, hello);
   }
   std::future<absl::StatusOr<v1::DeviceLook>> AskLook(const std::string& life,
-                                                      absl::Duration timeout = absl::Seconds(60)) {
-    return std::async(std::launch::async, [this, life, timeout] {
+                                                      absl::Duration timeout = absl::Seconds(60),
+                                                      uint64_t session = 0) {
+    return std::async(std::launch::async, [this, life, timeout, session] {
       v1::DeviceTask task;
       task.mutable_look();
-      return tasks_.Ask("host-a", life, std::move(task), timeout);
+      return tasks_.Ask("host-a", life, session, std::move(task), timeout);
     });
   }
   // Runs the core until the agent has been given so many tasks.
@@ -112,6 +113,23 @@ class SessionTasksTest : public ServiceTest {
   std::shared_ptr<TaskAgent> agent_;
   std::vector<std::string> sessions_;
 };
+
+TEST_F(SessionTasksTest, ATaskOfOneSessionIsNotSentInTheNext) {
+  EXPECT_EQ(tasks_.SessionOf("host-a"), 0u);
+  Connect("boot-7");
+  const uint64_t session = tasks_.SessionOf("host-a");
+  EXPECT_EQ(session, 1u);
+  rig->sessions.OnClosed(agent_.get());
+  EXPECT_EQ(tasks_.SessionOf("host-a"), 0u);
+  Connect("boot-7");
+  EXPECT_EQ(tasks_.SessionOf("host-a"), 2u);
+  auto late = AskLook("boot-7", absl::Seconds(1), session);
+  EXPECT_EQ(ReasonOf(late.get().status()), "HOST_UNREACHABLE");
+  auto now = AskLook("boot-7", absl::Seconds(60), 2);
+  ASSERT_TRUE(AgentHas(1));
+  Answer(AnswerTo(0));
+  EXPECT_TRUE(now.get().ok());
+}
 
 TEST_F(SessionTasksTest, AnswersComeBackToWhoeverAsked) {
   EXPECT_EQ(tasks_.LifeOf("host-a"), "");

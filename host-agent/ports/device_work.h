@@ -16,6 +16,10 @@ class DeviceWork {
   // for a look). Refusals as the .proto says. RESOURCE_EXHAUSTED/TOO_MANY_TASKS. Does not block;
   // the completion comes from any thread.
   virtual void Do(v1::DeviceTask task, DoneWith<v1::DeviceLook> done) = 0;
+
+  // A session has begun: that of the tasks so far is over. Those that have not begun are not done:
+  // CANCELLED. One that has goes on, and whatever comes in the next session is done after it.
+  virtual void EndSession() = 0;
 };
 
 }  // namespace cxlpool::agent

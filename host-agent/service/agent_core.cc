@@ -531,6 +531,7 @@ v1::Hello AgentCore::ReportEverything() {
 void AgentCore::OnWelcome(v1::Welcome welcome) {
   LogInfo(kSubject, "session with manager ", welcome.manager_version(), ", ", welcome.offers_size(),
           " offers");
+  if (device_work_ != nullptr) device_work_->EndSession();
   session_up_ = true;
   ++sessions_;
   refused_ = absl::OkStatus();
@@ -597,8 +598,7 @@ void AgentCore::OnDeviceTask(v1::DeviceTask task) {
 }
 
 void AgentCore::OnLost(absl::Status why, bool permanent) {
-  // The link dials for as long as it takes: each reason is logged once, not once a try; one that
-  // only an operator can change is logged again after kSayAgain.
+  // Each reason is logged once; one that only an operator can change, again after kSayAgain.
   const std::string reason(why.message());
   const absl::Duration now = clock_->Elapsed();
   const bool news = reason != last_lost_ || (permanent && now - logged_lost_at_ >= kSayAgain);

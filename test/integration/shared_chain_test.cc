@@ -84,7 +84,7 @@ class Agent : public SessionPeer, public std::enable_shared_from_this<Agent> {
 
   void Do(const v1::DeviceTask& task, v1::DeviceAnswer& answer) const {
     answer.set_id(task.id());
-    const auto done = hosts_->Ask(host_, life_, task, absl::ZeroDuration());
+    const auto done = hosts_->Ask(host_, life_, /*session=*/0, task, absl::ZeroDuration());
     if (done.ok()) {
       *answer.mutable_look() = *done;
       return;

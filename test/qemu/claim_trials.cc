@@ -37,6 +37,7 @@ namespace {
 
 constexpr uint64_t kGranule = 256 << 20;
 constexpr uint32_t kPorts = 16;
+constexpr char kJudgeSuffix[] = ".judge";
 constexpr absl::Duration kLimit = absl::Seconds(30);  // Of what takes milliseconds.
 
 // Ends with its object.
@@ -75,7 +76,7 @@ std::unique_ptr<Process> StartQemu(const std::string& qemu, const std::string& s
   std::vector<std::string> words = {
       qemu,       "-machine", "q35,cxl=on", "-accel", "tcg", "-nodefaults", "-no-user-config",
       "-display", "none",     "-S",         "-m",     "64M"};
-  for (const std::string& path : {socket, socket + kEvictSuffix}) {
+  for (const std::string& path : {socket, socket + kEvictSuffix, socket + kJudgeSuffix}) {
     words.insert(words.end(), {"-qmp", absl::StrCat("unix:", path, ",server=on,wait=off")});
   }
   const auto device = [&](std::string text) {
@@ -171,10 +172,10 @@ void BeFormer(const std::string& directory, int in, int out) {
   ::pause();
 }
 
-// The memory of LDs that QEMU has, by the socket that nobody uses now.
+// The memory of LDs that QEMU has, by a socket that no driver uses.
 absl::StatusOr<std::set<std::string>> Backends(const std::string& socket) {
   const UniqueFd never(::eventfd(0, EFD_CLOEXEC));
-  auto client = QmpClient::Connect(socket + kEvictSuffix, never.get(), [](const QmpMessage&) {});
+  auto client = QmpClient::Connect(socket + kJudgeSuffix, never.get(), [](const QmpMessage&) {});
   if (!client.ok()) return client.status();
   if (absl::Status status = (*client)->Negotiate(kLimit); !status.ok()) return status;
   auto list = (*client)->Execute("qom-list", {{"path", "/objects"}}, kLimit);

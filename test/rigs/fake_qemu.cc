@@ -271,9 +271,13 @@ class Server {
 
   // What the client before has sent is done first.
   void Accept(Socket& socket) {
+    UniqueFd client(accept4(socket.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    char first = 0;
+    // It has hung up meanwhile.
+    if (recv(client.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return;
     socket.holds.clear();
     Execute(socket);
-    socket.client = UniqueFd(accept4(socket.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    socket.client = std::move(client);
     socket.buffer.clear();
     Send(socket,
          {{"QMP",

@@ -63,14 +63,23 @@ class FakeSharedAgents : public AgentTasks {
     return hosts_[host].life;
   }
 
+  uint64_t SessionOf(const std::string& host) override {
+    MutexLock lock(mutex_);
+    return hosts_[host].life.empty() ? 0 : begun_[host];
+  }
+
   absl::StatusOr<v1::DeviceLook> Ask(const std::string& host, const std::string& life,
-                                     v1::DeviceTask task, absl::Duration timeout) override {
+                                     uint64_t session, v1::DeviceTask task,
+                                     absl::Duration timeout) override {
     const auto end =
         std::chrono::steady_clock::now() +
         absl::ToChronoNanoseconds(std::clamp(timeout, absl::ZeroDuration(), absl::Seconds(60)));
     MutexLock lock(mutex_);
     Host& own = hosts_[host];
-    const auto there = [&] { return own.life == life && !life.empty() && !stopped_; };
+    const auto there = [&] {
+      return own.life == life && !life.empty() && !stopped_ &&
+             (session == 0 || session == begun_[host]);
+    };
     if (!there()) return NoSession(host);
     while (own.hangs) {
       if (changed_.wait_until(lock.native(), end) == std::cv_status::timeout) {
@@ -126,6 +135,7 @@ class FakeSharedAgents : public AgentTasks {
         booted_[host] = life;
       }
       own.life = life;
+      if (!life.empty()) ++begun_[host];
       changed_.notify_all();
     }
     MutexLock lock(on_session_mutex_);
@@ -310,6 +320,7 @@ class FakeSharedAgents : public AgentTasks {
   Mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Host> hosts_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> begun_ ABSL_GUARDED_BY(mutex_);  // Sessions, by host.
   std::map<std::string, std::string> booted_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> late_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

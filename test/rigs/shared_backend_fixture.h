@@ -145,7 +145,8 @@ class SharedBackendTest : public testing::Test {
             .slot = static_cast<uint32_t>(serial),
             .slice = {"cmm-0", granule * kUnit, kUnit},
             .serial = kSerialBase + serial,
-            .incarnation = agents_.LifeOf(host)};
+            .incarnation = agents_.LifeOf(host),
+            .claim = agents_.SessionOf(host)};
   }
   absl::StatusOr<BoundLd> Bind(const BindRequest& request) {
     return WaitForAnswer<absl::StatusOr<BoundLd>>(

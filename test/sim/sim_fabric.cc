@@ -14,6 +14,7 @@ using Kind = FabricFault::Kind;
 
 constexpr int64_t kTurnUs = 100;         // Until a call that found the host busy tries again.
 constexpr int64_t kPollUs = 20'000;      // Of a host that cannot be asked.
+constexpr int64_t kLateUs = 300'000;     // Of a command of a manager that is not there any more.
 constexpr int64_t kMargin = 200'000;     // Below the deadline, for the longest way there and back.
 constexpr int64_t kPatienceUs = 20'000;  // With a task of an agent that does not answer.
 
@@ -86,7 +87,7 @@ fm::FabricCapabilities SimFabric::capabilities() const {
           .shares_slices = true,
           .hardware_coherent = true,
           .fence = fm::FenceScope::kHost,
-          .claims = true};
+          .claim = fm::ClaimScope::kAll};
 }
 
 void SimFabric::Start(fm::KnownFabric known, absl::AnyInvocable<void(fm::FabricEvent)> sink) {
@@ -128,6 +129,7 @@ SimFabric::Course SimFabric::Plan(FabricCall call) {
   const bool scrub = call == FabricCall::kScrub;
   course.effect_us = scrub ? random_.Between(1000, 5000) : random_.Between(50, 800);
   course.answer_us = random_.Between(20, 400);
+  course.late_us = random_.Between(0, kLateUs);
   const auto fault = std::find_if(faults_->next.begin(), faults_->next.end(),
                                   [=](const FabricFault& f) { return f.call == call; });
   if (fault == faults_->next.end()) return course;
@@ -187,12 +189,21 @@ void DoLate(Scheduler* scheduler, Rack* rack, RackHost* host, LifeId agent, Life
 }
 
 // A command that has come to the host. What happens in the world knows nothing of the driver that
-// gave it, which may be gone by then.
+// gave it, which may be gone by then. A manager that is not there any more was stopped with it in
+// its hand, as long as that: it comes `late_us` later.
 template <typename Answer, typename Effect>
 void Land(Scheduler* scheduler, LifeId life, uint64_t epoch, Rack* rack, RackHost* host,
-          const std::string& fabric_life, bool in_turn, const absl::Status& instead, bool acts,
-          int64_t answer_us, Effect effect, absl::AnyInvocable<void(Answer) &&> done) {
-  host->fabric_calls.erase(std::find(host->fabric_calls.begin(), host->fabric_calls.end(), life));
+          const std::string& fabric_life, bool in_turn, int64_t late_us,
+          const absl::Status& instead, bool acts, int64_t answer_us, Effect effect,
+          absl::AnyInvocable<void(Answer) &&> done) {
+  if (late_us > 0 && !rack->shared && !scheduler->Alive(life)) {
+    scheduler->At(kWorld, late_us,
+                  [=, effect = std::move(effect), done = std::move(done)]() mutable {
+                    Land<Answer>(scheduler, life, epoch, rack, host, fabric_life, in_turn, 0,
+                                 instead, acts, answer_us, std::move(effect), std::move(done));
+                  });
+    return;
+  }
   const Rack::AgentSession session = rack->SessionOf(*host);
   if (rack->shared && in_turn && acts && instead.ok() && session.stands && host->reachable &&
       host->life() == fabric_life) {
@@ -241,9 +252,11 @@ void SimFabric::Send(const std::string& host_id, Course course, bool in_turn, Ef
     scheduler->At(kWorld, course.effect_us,
                   [=, fabric_life = host->life(), effect = std::move(effect),
                    done = std::move(done)]() mutable {
+                    host->fabric_calls.erase(
+                        std::find(host->fabric_calls.begin(), host->fabric_calls.end(), life));
                     Land<Answer>(scheduler, life, epoch, rack, host, fabric_life, in_turn,
-                                 course.instead, course.acts, course.answer_us, std::move(effect),
-                                 std::move(done));
+                                 course.late_us, course.instead, course.acts, course.answer_us,
+                                 std::move(effect), std::move(done));
                   });
   };
   if (!in_hand) return go();

@@ -91,6 +91,7 @@ class SimFabric : public fm::FabricDriver {
     int64_t queue_us = 0;   // In the driver.
     int64_t effect_us = 0;  // On its way, after that.
     int64_t answer_us = 0;  // On its way back, after that.
+    int64_t late_us = 0;    // More on its way, if the manager ends meanwhile.
     bool acts = true;
     absl::Status instead;  // The answer where it is not OK; else what came of it.
     std::optional<FabricFault::Kind> fault;

@@ -292,7 +292,7 @@ TEST_F(SimPortsTest, WithoutAClaimACommandThatCameLateTakesEffect) {
   StartManager();
   fm::FabricView view;
   ASSERT_TRUE(Discover(view).ok());
-  scheduler.RunUntil(scheduler.now_us() + 10'000);
+  scheduler.RunUntil(scheduler.now_us() + 400'000);
   EXPECT_TRUE(Bound(100));
 }
 

@@ -67,7 +67,7 @@ FabricCapabilities EmulatedFabric::capabilities() const {
                             .shares_slices = true,
                             .hardware_coherent = true,
                             .fence = FenceScope::kHost,
-                            .claims = true};
+                            .claim = ClaimScope::kAll};
 }
 
 // An Extent's file is made when it is first bound: no device shows what somebody else wrote.

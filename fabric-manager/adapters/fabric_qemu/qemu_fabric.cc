@@ -190,7 +190,7 @@ FabricCapabilities QemuFabric::capabilities() const {
                             .shares_slices = true,
                             .hardware_coherent = true,
                             .fence = FenceScope::kHost,
-                            .claims = true};
+                            .claim = ClaimScope::kAll};
 }
 
 std::vector<FabricDevice> QemuFabric::devices() const {

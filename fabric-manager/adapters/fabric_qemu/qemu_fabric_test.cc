@@ -217,8 +217,10 @@ TEST_F(QemuFabricTakeoverTest, ABindIsOfTheConnectionThatItWasDecidedUnder) {
         [&](auto done) { fabric_->Bind(request, std::move(done)); });
   };
   EXPECT_EQ(ReasonOf(bind().status()), "HOST_UNREACHABLE");
-  request.claim = DiscoverHost().claim;
-  EXPECT_NE(request.claim, before.claim);
+  const uint64_t now = DiscoverHost().claim;
+  EXPECT_NE(now, before.claim);
+  EXPECT_EQ(ReasonOf(bind().status()), "HOST_UNREACHABLE");
+  request.claim = now;
   const auto bound = bind();
   EXPECT_TRUE(bound.ok()) << bound.status();
 }

@@ -113,7 +113,8 @@ FabricCapabilities SharedBackend::capabilities() const {
                             .enforces_read_only = false,
                             .shares_slices = true,
                             .hardware_coherent = config_.coherent,
-                            .fence = FenceScope::kNone};
+                            .fence = FenceScope::kNone,
+                            .claim = ClaimScope::kBinds};
 }
 
 std::vector<FabricDevice> SharedBackend::devices() const {
@@ -250,16 +251,25 @@ bool SharedBackend::IsOff(const std::string& host) {
 // --- Looking.
 
 absl::StatusOr<v1::DeviceLook> SharedBackend::Ask(const std::string& host, const std::string& life,
-                                                  v1::DeviceTask task, absl::Duration deadline) {
-  return tasks_->Ask(host, life, std::move(task), deadline - clock_.Elapsed());
+                                                  v1::DeviceTask task, absl::Duration deadline,
+                                                  uint64_t session) {
+  return tasks_->Ask(host, life, session, std::move(task), deadline - clock_.Elapsed());
 }
 
 absl::StatusOr<v1::DeviceLook> SharedBackend::AskLook(const std::string& host,
                                                       const std::string& life,
-                                                      absl::Duration deadline) {
+                                                      absl::Duration deadline, uint64_t session) {
   v1::DeviceTask task;
   task.mutable_look();
-  return Ask(host, life, std::move(task), deadline);
+  return Ask(host, life, std::move(task), deadline, session);
+}
+
+absl::StatusOr<uint64_t> SharedBackend::Claim(const std::string& id, absl::Duration) {
+  const uint64_t session = tasks_->SessionOf(id);
+  MutexLock lock(mutex_);
+  hosts_[id].claimed = session;
+  if (session == 0) return HostUnreachable(id, NoSession(id));
+  return session;
 }
 
 // The life that it was last shown in stays: a fence has to know which one is to end.
@@ -276,16 +286,19 @@ HostLook SharedBackend::LookAt(const std::string& id, absl::Duration deadline) {
   const std::string life = tasks_->LifeOf(id);
   if (life.empty()) return Unreachable(id, NoSession(id));
   bool ended;
+  uint64_t session;
   std::map<std::string, uint64_t> writes;
   {
     MutexLock lock(mutex_);
+    session = hosts_[id].claimed;
     ended = hosts_[id].EndedIn(life) && !CXLPOOL_MUTANT("the-dead-are-believed");
     for (const auto& [device, state] : devices_) writes[device] = state.writes;
   }
   if (ended) {
     return Unreachable(id, "it was fenced, and goes on in the life that was ended: reboot it");
   }
-  const absl::StatusOr<v1::DeviceLook> seen = AskLook(id, life, deadline);
+  if (session == 0) return Unreachable(id, "its agent has just come");
+  const absl::StatusOr<v1::DeviceLook> seen = AskLook(id, life, deadline, session);
   if (!seen.ok()) return Unreachable(id, seen.status().message());
   TellIfGone(id, life);  // Before it is shown in this one.
   return TakeLook(id, life, *seen, writes);
@@ -441,6 +454,7 @@ absl::StatusOr<BoundLd> SharedBackend::Bind(const BindRequest& request, absl::Du
   v1::DeviceGrant& grant = *task.mutable_grant();
   {
     MutexLock lock(mutex_);
+    if (hosts_[host].claimed != request.claim) return HostUnreachable(host, NoSession(host));
     const auto found = devices_.find(request.slice.device);
     if (found == devices_.end()) return Gone(request.slice.device);
     const Device& device = found->second;
@@ -468,7 +482,8 @@ absl::StatusOr<BoundLd> SharedBackend::Bind(const BindRequest& request, absl::Du
   grant.set_read_only(request.read_only);
   grant.set_coherent(config_.coherent);
   const BoundLd ld = ToLd(grant, host);
-  const absl::Status granted = Ask(host, request.incarnation, std::move(task), deadline).status();
+  const absl::Status granted =
+      Ask(host, request.incarnation, std::move(task), deadline, request.claim).status();
   if (IsNoWord(granted)) {
     return Refuse(
         absl::StatusCode::kUnknown, "OUTCOME_UNKNOWN",

@@ -8,6 +8,10 @@
 //                       Without a session a host is not reachable, and nothing is believed of it.
 //                       One under another boot id proves that the former life has ended
 //                       (kHostGone).
+//   claim               the session of the host's agent: it has one at a time, and what was asked
+//   in
+//                       a former one and has not begun is not done. A clear that has begun goes on;
+//                       which ones may is written down on this manager's machine (shared_state.h).
 //   proof of an unbind  the agent shows the device with its mark, and on it no such grant and no
 //                       DAX device over these bytes. There is only its word for that: nothing keeps
 //                       the host's root from storing.
@@ -80,6 +84,7 @@ class SharedBackend : public FabricBackend {
   absl::StatusOr<DeviceLook> LookAtDevices(absl::Duration deadline) override;
   absl::StatusOr<SeenDevices> ShowDevices(const std::string& host,
                                           absl::Duration deadline) override;
+  absl::StatusOr<uint64_t> Claim(const std::string& host, absl::Duration deadline) override;
   HostLook LookAt(const std::string& host, absl::Duration deadline) override;
   absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration deadline) override;
   absl::StatusOr<bool> BeginUnbind(const Binding& binding, absl::Duration deadline) override;
@@ -119,6 +124,7 @@ class SharedBackend : public FabricBackend {
     std::string life;                   // As the records may have it: of Meet, or last shown.
     std::string told;                   // The life that was taken for the proof of its end.
     std::string ended;                  // The life that EndLife ended.
+    uint64_t claimed = 0;               // The session of its agent that is the claim; 0: none.
     std::map<Piece, uint32_t> foreign;  // With the slot that it was shown in.
     uint32_t next_foreign = 0;          // Never the same slot for two pieces.
     std::vector<BoundLd> bound;         // As last seen.
@@ -142,10 +148,12 @@ class SharedBackend : public FabricBackend {
   // over.
   bool IsOff(const std::string& host);
   void TellIfGone(const std::string& host, const std::string& life);
+  // `session` not 0: in that one only.
   absl::StatusOr<v1::DeviceLook> Ask(const std::string& host, const std::string& life,
-                                     v1::DeviceTask task, absl::Duration deadline);
+                                     v1::DeviceTask task, absl::Duration deadline,
+                                     uint64_t session = 0);
   absl::StatusOr<v1::DeviceLook> AskLook(const std::string& host, const std::string& life,
-                                         absl::Duration deadline);
+                                         absl::Duration deadline, uint64_t session = 0);
   HostLook Unreachable(const std::string& host, absl::string_view why);
   HostLook TakeLook(const std::string& host, const std::string& life, const v1::DeviceLook& seen,
                     const std::map<std::string, uint64_t>& writes);

@@ -423,6 +423,10 @@ TEST_F(SharedBackendTest, AProofIsOfOneBoot) {
   agents_.Session("host-b", "");
   Give("host-b", "dax1.0", std::make_shared<FakeStorage>(*storage_));
   agents_.Session("host-b", "boot-2-host-b");
+  EXPECT_EQ(ReasonOf(Bind(Request("host-b", 0)).status()), "HOST_UNREACHABLE") << "not claimed";
+  const auto seen = WaitForAnswer<absl::StatusOr<FabricView>>(
+      [&](auto done) { driver_->DiscoverHost("host-b", std::move(done)); });
+  EXPECT_TRUE(seen.ok()) << seen.status();
   EXPECT_TRUE(absl::StrContains(WhyNot("host-b"), "not been looked at yet"));
   Discover();
   EXPECT_TRUE(absl::StrContains(WhyNot("host-b"), "does not load"));

@@ -4,9 +4,9 @@
 // Whoever is asked to clear may stand still in the middle, and go on at any later time. So that it
 // is asked is written down before (SharedState), and until the same host has answered something
 // asked later, or lives another life, these bytes are not said to be clear by anybody: they would
-// be somebody else's by the time it goes on. An agent works on its tasks one after the other, also
-// on those of a session that has ended, so that any later answer is the proof. KERNEL_TIMEOUT is
-// none: the agent's kernel goes on with it.
+// be somebody else's by the time it goes on. An agent works on its tasks one after the other, and
+// ends the one that it has begun also when its session has ended, so that any later answer is the
+// proof. KERNEL_TIMEOUT is none: the agent's kernel goes on with it.
 //
 // A host that cannot clear is left for another. One that says RANGE_TAKEN is no such host: somebody
 // there still has these bytes, and nobody may be given them.
@@ -71,6 +71,7 @@ class SharedScrub : public FabricScrub {
   const uint64_t piece_bytes_;
   bool settled_ = false;               // Nobody goes on clearing these bytes from an earlier time.
   std::optional<Clearing> by_;         // Who clears, as it is written down.
+  uint64_t session_ = 0;               // The claim of that host. It clears in this session alone.
   bool unheard_ = false;               // `by_` did not answer.
   std::set<std::string> failed_;       // Hosts that could not.
   std::set<std::string> cannot_look_;  // Or that could not check.
@@ -148,6 +149,11 @@ absl::Status SharedScrub::Choose() {
   const bool there = std::find(hosts.begin(), hosts.end(), first_) != hosts.end();
   Clearing by{there ? first_ : hosts.front(), "", slice_};
   by.life = backend_->tasks_->LifeOf(by.host);
+  {
+    MutexLock lock(backend_->mutex_);
+    session_ = backend_->hosts_[by.host].claimed;
+    if (session_ == 0) session_ = UINT64_MAX;  // None: it is refused.
+  }
   if (absl::Status status = backend_->state_.Add(by); !status.ok()) return status;
   by_ = std::move(by);
   return absl::OkStatus();
@@ -243,7 +249,7 @@ absl::Status SharedScrub::AskFor(const std::string& host, const std::string& lif
   clear.set_length_bytes(piece());
   clear.set_only_check(only_check);
   clear.set_coherent(backend_->config_.coherent);
-  return backend_->Ask(host, life, std::move(task), deadline).status();
+  return backend_->Ask(host, life, std::move(task), deadline, only_check ? 0 : session_).status();
 }
 
 // Everything that this host was asked to clear it has answered.

@@ -1,5 +1,6 @@
 #include "host-agent/adapters/shared/shared_host.h"
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "host-agent/adapters/shared/shared_machine.h"
 #include "host-agent/support/lane.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -126,11 +128,17 @@ class SharedHost : public SharedHostMemory {
     const uint64_t bytes = clears ? task.clear().length_bytes() : 0;
     rungs_.RunWith<v1::DeviceLook>(
         "a task of the manager", TimeoutFor(bytes),
-        [machine = machine_, task = std::move(task)](const Deadline&) {
+        [machine = machine_, task = std::move(task), sessions = sessions_,
+         session = sessions_->load()](const Deadline&) -> absl::StatusOr<v1::DeviceLook> {
+          if (sessions->load() != session && !CXLPOOL_MUTANT("tasks-outlive-their-session")) {
+            return absl::CancelledError("the session that asked for it has ended");
+          }
           return Run(*machine, task);
         },
         std::move(done), clears ? Lane::Turn::kLast : Lane::Turn::kNext);
   }
+
+  void EndSession() override { sessions_->fetch_add(1); }
 
  private:
   // Only a look answers with what is there.
@@ -189,6 +197,9 @@ class SharedHost : public SharedHostMemory {
 
   const SharedHostOptions options_;
   const std::shared_ptr<SharedMachine> machine_;
+  // Of the manager, that have ended.
+  const std::shared_ptr<std::atomic<uint64_t>> sessions_ =
+      std::make_shared<std::atomic<uint64_t>>(0);
   Lane rungs_;
   Lane looks_;
 };

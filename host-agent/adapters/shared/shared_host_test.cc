@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -609,6 +610,38 @@ TEST(CacheLinesTest, SeesEveryByteAndFlushesAnyRange) {
     EXPECT_TRUE(IsZero(at, kSize));
   }
   ::munmap(at, kSize);
+}
+
+// The first task is under way when the session ends; the second has not begun.
+TEST_F(SharedHostTest, WhatAFormerSessionAskedForIsNotBegun) {
+  SharedHostOptions options;
+  options.grants_path = directory_ + "/grants";
+  options.boot_id = "boot-7";
+  std::vector<std::string> files = {file_};
+  const auto memory = MakeSharedHost(
+      std::make_unique<FileSpace>(files, directory_ + "/pieces", options.boot_id), options);
+  const auto ask = [&](v1::DeviceTask task) {
+    auto answer = std::make_shared<std::promise<absl::Status>>();
+    memory->Do(std::move(task), [answer](const absl::StatusOr<v1::DeviceLook>& look) {
+      answer->set_value(look.status());
+    });
+    return answer->get_future();
+  };
+  std::promise<void> begun, go_on;
+  v1::DeviceTask look, clear;
+  look.mutable_look();
+  *clear.mutable_clear() = ClearOf(1, false);
+  memory->Do(look, [&](const absl::StatusOr<v1::DeviceLook>&) {
+    begun.set_value();
+    go_on.get_future().wait();
+  });
+  begun.get_future().wait();
+  auto late = ask(clear);
+  memory->EndSession();
+  auto next = ask(look);
+  go_on.set_value();
+  EXPECT_TRUE(absl::IsCancelled(late.get()));
+  EXPECT_TRUE(next.get().ok());
 }
 
 }  // namespace
