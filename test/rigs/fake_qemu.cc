@@ -224,7 +224,9 @@ class Server {
   [[noreturn]] void Run() {
     while (true) {
       pollfd polls[] = {{control_.get(), POLLIN, 0}, first_.Poll(), second_.Poll()};
+      if (yanked_) polls[1].fd = -1;
       poll(polls, std::size(polls), -1);
+      if (polls[2].revents != 0) yanked_ = false;
       if (polls[0].revents != 0) Obey();
       if (polls[1].revents != 0) first_.client.valid() ? Serve(first_) : Accept(first_);
       if (polls[2].revents != 0) second_.client.valid() ? Serve(second_) : Accept(second_);
@@ -309,6 +311,7 @@ class Server {
       json reply;
       if (command == "yank") {
         first_.client.Reset();
+        yanked_ = true;
         reply = {{"return", json::object()}};
       } else {
         reply = model_.Execute(command, line.value("arguments", json::object()));
@@ -328,6 +331,7 @@ class Server {
   Socket first_;
   Socket second_;
   json unsaid_;  // The event of what vanished.
+  bool yanked_ = false;  // It takes a moment: until more comes from the client that asked for it.
   bool held_ = false;
   bool awaited_ = false;  // That something is held.
 };
