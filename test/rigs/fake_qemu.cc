@@ -330,7 +330,7 @@ class Server {
   UniqueFd control_;
   Socket first_;
   Socket second_;
-  json unsaid_;  // The event of what vanished.
+  json unsaid_;          // The event of what vanished.
   bool yanked_ = false;  // It takes a moment: until more comes from the client that asked for it.
   bool held_ = false;
   bool awaited_ = false;  // That something is held.
