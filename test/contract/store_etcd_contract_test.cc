@@ -237,7 +237,12 @@ struct Standby {
   std::future<absl::StatusOr<StoreImage>> opening;
 };
 
+// Sanitizers are slow, and an owner is to have the time for its signs of life.
+#ifdef CXLPOOL_SANITIZED
+constexpr absl::Duration kTakeover = absl::Seconds(5);
+#else
 constexpr absl::Duration kTakeover = absl::Milliseconds(1500);
+#endif
 
 // An owner that commits, idles and folds keeps the store for as long as it gives signs of life; the
 // standby has every change. Then the owner is silent.
@@ -276,7 +281,7 @@ TEST(EtcdStoreTest, AStandbyFollowsAndTakesOverOnceTheOwnerIsSilent) {
     ASSERT_TRUE(image.ok()) << image.status();
     EXPECT_GT(clock.Elapsed(), absl::Milliseconds(until.load()))
         << "the owner may take the store for its own still";
-    EXPECT_LT(took, 1.3 * kTakeover);
+    EXPECT_LT(took, 2 * kTakeover);  // How fast it is, cxlpool-ha-trials says.
     EXPECT_TRUE(image->rows.empty());
     EXPECT_EQ(image->revision, owner.revision());
     EXPECT_GT(image->epoch, owner.epoch());

@@ -99,7 +99,7 @@ class HaTrials {
                                 }});
   }
 
-  // Does it, waits until somebody leads again, and mends what fell.
+  // Carries it out, waits until somebody leads again, and mends what fell.
   absl::Status Fault(uint64_t fault, Process& leader, int member) {
     Pool& pool = pool_->pool();
     fm::EtcdCluster& etcd = pool.etcd();
@@ -122,13 +122,12 @@ class HaTrials {
         etcd.Kill(member);
         absl::SleepFor(2 * term);
         etcd.Start(member);
-        return Leads(begun, nullptr);
-      case 4: {
+        return Stays(leader, begun);
+      case 4:
         etcd.Signal(member, SIGSTOP);
         absl::SleepFor(2 * term);
         etcd.Signal(member, SIGCONT);
-        return Leads(begun, nullptr);
-      }
+        return Stays(leader, begun);
       case 5: {
         etcd.Kill(member);
         leader.Kill();
@@ -151,6 +150,14 @@ class HaTrials {
     const absl::Status status = pool_->pool().AwaitServing(kLeads);
     if (times != nullptr && status.ok()) times->Add(absl::Now() - begun);
     return status;
+  }
+
+  // One member, which may have led the others, is not worth another manager: how often it was one
+  // all the same is in the summary.
+  absl::Status Stays(Process& leader, absl::Time begun) {
+    hits_.Add(leader.Wait(absl::ZeroDuration()).ok() ? "leader lost with a member"
+                                                     : "leader kept without a member");
+    return Leads(begun, nullptr);
   }
 
   // The kernel ends a leader that gives no sign of life, before another may lead.
