@@ -38,6 +38,7 @@
 #include "fabric-manager/service/metered_fabric.h"
 #include "fabric-manager/service/metrics.h"
 #include "fabric-manager/setup.h"
+#include "fabric-manager/store_copy.h"
 #include "proto/metrics/metrics_server.h"
 #include "proto/support/certificate_keeper.h"
 #include "proto/support/daemon.h"
@@ -380,11 +381,16 @@ void Reload(const std::string& file, Manager& manager) {
           "what else was changed does at the next start");
 }
 
-int Run(const std::string& file) {
-  const sigset_t signals = BlockSignals();
+// Before the first use of gRPC.
+void PrepareGrpc() {
   RouteGrpcLog();
   // gRPC's locks: Debian's build of Abseil looks for deadlocks whenever one is taken.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+}
+
+int Run(const std::string& file) {
+  const sigset_t signals = BlockSignals();
+  PrepareGrpc();
   const auto loaded = LoadFmConfig(file, FabricDrivers());
   if (!loaded.ok()) return Fail(loaded.status());
   const FmConfig& config = *loaded;
@@ -507,6 +513,20 @@ int CheckEmpty(const std::string& file) {
   return EXIT_SUCCESS;
 }
 
+// What `--copy-store` does: docs/replicated.md.
+int CopyStores(const std::vector<std::string>& names) {
+  PrepareGrpc();
+  const auto from = PlaceOf(names[0], FabricDrivers());
+  if (!from.ok()) return Fail(from.status());
+  const auto to = PlaceOf(names[1], FabricDrivers());
+  if (!to.ok()) return Fail(to.status());
+  const auto copied = CopyStore(*from, *to);
+  if (!copied.ok()) return Fail(copied.status());
+  std::cout << "copied " << copied->records << " records at revision " << copied->revision
+            << " from " << NameOf(*from) << " to " << NameOf(*to) << "\n";
+  return EXIT_SUCCESS;
+}
+
 }  // namespace
 }  // namespace cxlpool::fm
 
@@ -518,6 +538,13 @@ int main(int argc, char** argv) {
   app.add_flag("--check-config", check, "Check the configuration and exit");
   app.add_flag("--check-empty", check_empty,
                "Check that the pool of a stopped manager has no Region, and exit");
+  std::vector<std::string> copy;
+  app.add_option(
+         "--copy-store", copy,
+         "Copy the records of a pool whose managers are stopped into a store that is empty, "
+         "and exit; each is a configuration (*.toml) or a database")
+      ->type_name("FROM TO")
+      ->expected(2);
   app.set_version_flag("--version", "cxlpool-fm " CXLPOOL_VERSION);
   CLI::App* init = app.add_subcommand(
       "init", "Set up a manager on this machine: ask, make certificates and configuration, check");
@@ -553,5 +580,6 @@ int main(int argc, char** argv) {
   }
   if (check) return cxlpool::fm::CheckConfig(file);
   if (check_empty) return cxlpool::fm::CheckEmpty(file);
+  if (!copy.empty()) return cxlpool::fm::CopyStores(copy);
   return cxlpool::fm::Run(file);
 }

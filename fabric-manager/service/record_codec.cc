@@ -416,7 +416,14 @@ absl::StatusOr<std::vector<AuditEntry>> DecodeEntries(const AuditRow& row) {
   return entries;
 }
 
+absl::Status UnfinishedCopy() {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "COPY_UNFINISHED",
+                "the store has a part of a pool: a copy into it was broken off",
+                "make it empty with `etcdctl del --prefix` and store.prefix, then copy again");
+}
+
 absl::StatusOr<std::variant<Item, PoolMeta>> DecodeRecord(Key key, absl::string_view value) {
+  if (value == kUnfinishedCopy) return UnfinishedCopy();
   pb::Record record;
   if (!record.ParseFromArray(value.data(), static_cast<int>(value.size()))) {
     return BadRecord(key, "it does not parse");

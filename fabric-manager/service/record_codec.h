@@ -50,7 +50,13 @@ std::string EncodeEntries(const std::vector<AuditEntry>& entries);
 // DATA_LOSS/BAD_RECORD, as below.
 absl::StatusOr<std::vector<AuditEntry>> DecodeEntries(const AuditRow& row);
 
+// FAILED_PRECONDITION/COPY_UNFINISHED: it is kUnfinishedCopy.
 absl::StatusOr<std::variant<Item, PoolMeta>> DecodeRecord(Key key, absl::string_view value);
+
+// In place of the pool's own record until all others have been copied (`--copy-store`). It does not
+// parse as a record.
+inline constexpr char kUnfinishedCopy[] = "this copy is not whole";
+absl::Status UnfinishedCopy();
 
 // Fewer are not worth a thread.
 inline constexpr size_t kRecordsPerThread = 10'000;
