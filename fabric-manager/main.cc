@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <future>
@@ -18,6 +19,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +39,7 @@
 #include "fabric-manager/service/media_keeper.h"
 #include "fabric-manager/service/metered_fabric.h"
 #include "fabric-manager/service/metrics.h"
+#include "fabric-manager/service/record_codec.h"
 #include "fabric-manager/setup.h"
 #include "fabric-manager/store_copy.h"
 #include "proto/metrics/metrics_server.h"
@@ -481,6 +484,17 @@ int CheckConfig(const std::string& file) {
   return EXIT_SUCCESS;
 }
 
+// How many Regions there are in etcd now.
+absl::StatusOr<uint64_t> CountRegions(const EtcdStoreOptions& options) {
+  absl::StatusOr<StoreImage> image = ReadEtcdStore(options);
+  if (!image.ok()) return image.status();
+  PoolMeta meta;
+  const absl::StatusOr<Change> records = DecodeAll(std::move(image->rows), meta);
+  if (!records.ok()) return records.status();
+  return std::count_if(records->begin(), records->end(),
+                       [](const Item& item) { return std::holds_alternative<RegionPtr>(item); });
+}
+
 // What `--check-empty` says: whether the pool has a Region, by the records of a manager that is
 // stopped. Changes nothing. What cannot be known counts as a Region.
 int CheckEmpty(const std::string& file) {
@@ -490,6 +504,20 @@ int CheckEmpty(const std::string& file) {
   };
   const auto config = LoadFmConfig(file, FabricDrivers());
   if (!config.ok()) return fail(config.status().message());
+  const auto answer = [&](uint64_t regions) {
+    if (regions > 0) {
+      return fail(absl::StrCat("the pool has ", regions, regions == 1 ? " Region" : " Regions",
+                               ": see `cxlpool region list`, and release what nobody needs"));
+    }
+    std::cout << "the pool has no Region\n";
+    return EXIT_SUCCESS;
+  };
+  if (config->store == FmConfig::StoreKind::kEtcd) {
+    // Whoever has the store may go on: nothing is claimed.
+    PrepareGrpc();
+    const auto regions = CountRegions(EtcdOptionsOf(*config));
+    return regions.ok() ? answer(*regions) : fail(regions.status().message());
+  }
   if (config->store != FmConfig::StoreKind::kSqlite) {
     return fail(
         "the pool has no records on disk (store.kind): nobody can say whether it has Regions");
@@ -504,24 +532,22 @@ int CheckEmpty(const std::string& file) {
     return fail(absl::StrCat(config->store_path, " is damaged: see `cxlpool fsck ",
                              config->store_path, "`"));
   }
-  if (report->regions > 0) {
-    return fail(absl::StrCat("the pool has ", report->regions,
-                             report->regions == 1 ? " Region" : " Regions",
-                             ": see `cxlpool region list`, and release what nobody needs"));
-  }
-  std::cout << "the pool has no Region\n";
-  return EXIT_SUCCESS;
+  return answer(report->regions);
 }
 
 // What `--copy-store` does: docs/replicated.md.
 int CopyStores(const std::vector<std::string>& names) {
+  const auto fail = [](const absl::Status& status) {
+    std::cerr << kSubject << ": " << status.message() << "\n";
+    return EXIT_FAILURE;
+  };
   PrepareGrpc();
   const auto from = PlaceOf(names[0], FabricDrivers());
-  if (!from.ok()) return Fail(from.status());
+  if (!from.ok()) return fail(from.status());
   const auto to = PlaceOf(names[1], FabricDrivers());
-  if (!to.ok()) return Fail(to.status());
+  if (!to.ok()) return fail(to.status());
   const auto copied = CopyStore(*from, *to);
-  if (!copied.ok()) return Fail(copied.status());
+  if (!copied.ok()) return fail(copied.status());
   std::cout << "copied " << copied->records << " records at revision " << copied->revision
             << " from " << NameOf(*from) << " to " << NameOf(*to) << "\n";
   return EXIT_SUCCESS;

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/store_sqlite/new_database.h"
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
 #include "proto/support/mutant.h"
 #include "proto/support/operator_program.h"
@@ -82,6 +84,7 @@ EtcdStoreOptions EtcdOptionsOf(const FmConfig& config) {
   options.prefix = config.etcd.prefix;
   options.address = config.etcd.advertise;
   options.takeover = config.etcd.takeover;
+  options.write_backup = WriteNewDatabase;
   return options;
 }
 
@@ -117,6 +120,10 @@ ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& 
   if (!CXLPOOL_MUTANT("configured-admins-are-lost")) options.admins = config.admins;
   if (config.store == FmConfig::StoreKind::kSqlite) {
     options.store_directory = std::filesystem::path(config.store_path).parent_path().string();
+  } else if (config.store == FmConfig::StoreKind::kEtcd) {
+    // What the unit's StateDirectory= gives this manager alone: what earlier ones left there goes.
+    const char* state = ::getenv("STATE_DIRECTORY");
+    options.store_directory = state != nullptr ? state : "/var/lib/cxlpool";
   }
   return options;
 }

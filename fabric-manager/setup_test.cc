@@ -237,6 +237,18 @@ TEST_F(SetupTest, EachDriverIsOpenedByItsName) {
   }
 }
 
+TEST_F(SetupTest, BackupsOfEtcdAreMadeWhereTheUnitKeepsState) {
+  const FmConfig config =
+      Parse(kEmulated, {{"path = \"DIR/store/pool.db\"",
+                         "kind = \"etcd\"\nendpoints = [\"127.0.0.1:1\"]\nadvertise = \"a:1\""}});
+  ::unsetenv("STATE_DIRECTORY");
+  EXPECT_EQ(ServerOptionsOf(config, {}, nullptr).store_directory, "/var/lib/cxlpool");
+  ::setenv("STATE_DIRECTORY", directory_.c_str(), 1);
+  EXPECT_EQ(ServerOptionsOf(config, {}, nullptr).store_directory, directory_);
+  ::unsetenv("STATE_DIRECTORY");
+  EXPECT_NE(EtcdOptionsOf(config).write_backup, nullptr);
+}
+
 TEST_F(SetupTest, AMemoryStoreHasNoDirectory) {
   const FmConfig config = Parse(kEmulated, {{"path = \"DIR/store/pool.db\"", "kind = \"memory\""}});
   EXPECT_EQ(ServerOptionsOf(config, {}, nullptr).store_directory, "");

@@ -27,9 +27,9 @@
 namespace cxlpool::fm {
 namespace {
 
-// Of one commit: well within what every store takes.
-constexpr size_t kBatchBytes = size_t{8} << 20;
-constexpr size_t kBatchRows = 8192;
+// Of one commit: half of what every store takes.
+constexpr size_t kBatchBytes = StoreLimits().max_batch_bytes / 2;
+constexpr size_t kBatchRows = StoreLimits().max_batch_rows / 2;
 // For a store that nobody has. A million records are read in some seconds.
 constexpr absl::Duration kPatience = absl::Minutes(2);
 // For one that others may have, beyond twice `takeover`: etcd may have to find a leader.
@@ -164,17 +164,26 @@ std::vector<Row> TakeBatch(std::vector<Row>& rows, size_t& at) {
   return batch;
 }
 
-// The pool's own record, which the lowest key has, comes last, with the last revision. `keep` is
-// called before that once more: it says whether what is copied is still all there is.
+// What is more than one commit takes begins with the mark. The pool's own record, which has the
+// lowest key, then comes last. `keep` is called before each commit: it says whether what is copied
+// is still all there is.
 absl::StatusOr<uint64_t> Fill(OpenStore& to, StoreImage image,
                               const std::function<absl::Status(bool last)>& keep) {
-  std::vector<Row> last;
-  if (!image.rows.empty() && image.rows.front().key == kPoolKey) {
-    last.push_back(std::move(image.rows.front()));
-    image.rows.erase(image.rows.begin());
-  }
   std::vector<std::vector<Row>> batches;
   for (size_t at = 0; at < image.rows.size();) batches.push_back(TakeBatch(image.rows, at));
+  if (batches.size() <= 1) {
+    absl::Status status = keep(true);
+    if (batches.empty()) batches.emplace_back();
+    if (status.ok()) status = to.Commit(image.revision, std::move(batches[0]), {});
+    if (!status.ok()) return status;
+    return image.revision;
+  }
+  std::vector<Row> last;
+  std::vector<Row>& first = batches.front();
+  if (first.front().key == kPoolKey) {
+    last.push_back(std::move(first.front()));
+    first.erase(first.begin());
+  }
   // No less than the revision that clients have seen; where there are more commits than that, more.
   const uint64_t revision = std::max<uint64_t>(image.revision, batches.size() + 2);
   uint64_t next = revision - batches.size() - 1;
@@ -233,10 +242,12 @@ absl::StatusOr<StoreCopied> CopyStore(const StorePlace& from, const StorePlace& 
                   absl::StrCat("there are no records in ", NameOf(from)),
                   "name the store that has the pool");
   }
-  StoreCopied copied{.records = image.rows.size(), .revision = ++image.revision};
-  // A commit of nothing succeeds only if nobody has taken the store over meanwhile.
+  // In etcd: a commit of nothing succeeds only if nobody has taken the store over meanwhile. A
+  // database is locked.
+  if (from.etcd.has_value()) ++image.revision;
+  StoreCopied copied{.records = image.rows.size(), .revision = image.revision};
   const auto keep = [&](bool last) {
-    if (last) return (*source)->Commit(copied.revision, {}, {});
+    if (last && from.etcd.has_value()) return (*source)->Commit(copied.revision, {}, {});
     (*source)->Beat();
     return absl::OkStatus();
   };

@@ -147,7 +147,7 @@ TEST_F(StoreCopyTest, ACopyThatWasBrokenOffIsNoPool) {
   FakeEtcd etcd(1);
   Make(Database("pool.db"), 40'000);
   StorePlace small = Etcd({etcd.endpoint()});
-  small.etcd->max_bytes = uint64_t{20} << 20;
+  small.etcd->max_bytes = uint64_t{36} << 20;
   const absl::Status broken = CopyStore(Database("pool.db"), small).status();
   EXPECT_EQ(ReasonOf(broken), "STORE_FULL") << broken;
 

@@ -13,8 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
+#include "fabric-manager/adapters/store_sqlite/new_database.h"
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
+#include "test/contract/etcd_backups.h"
 #include "test/contract/store_contract.h"
 #include "test/rigs/etcd_cluster.h"
 
@@ -36,6 +38,7 @@ class EtcdHarness : public StoreHarness {
     options_.fold_bytes = fold_bytes;  // Small: it folds often.
     options_.fold_step_bytes = fold_step_bytes;
     options_.max_bytes = uint64_t{256} << 20;
+    options_.write_backup = WriteNewDatabase;
   }
 
   EtcdStoreOptions& options() { return options_; }
@@ -49,11 +52,12 @@ class EtcdHarness : public StoreHarness {
     options_.max_bytes = bytes;
     return Make();
   }
-  std::string BackupPath() override { return ""; }
-  void Restore(const std::string&) override {}
+  std::string BackupPath() override { return files_.BackupPath(); }
+  void Restore(const std::string& path) override { files_.Restore(path, options_); }
 
  private:
   EtcdStoreOptions options_;
+  EtcdBackups files_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Etcd, StoreContractTest,

@@ -11,7 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
+#include "fabric-manager/adapters/store_sqlite/new_database.h"
 #include "proto/support/refusal.h"
+#include "test/contract/etcd_backups.h"
 #include "test/contract/store_contract.h"
 #include "test/rigs/fake_etcd.h"
 
@@ -33,6 +35,7 @@ EtcdStoreOptions OptionsOf(const FakeEtcd& etcd) {
   options.fold_bytes = 4000;       // Small: it folds all the time,
   options.fold_step_bytes = 2000;  // in several steps between two commits.
   options.max_bytes = uint64_t{256} << 20;
+  options.write_backup = WriteNewDatabase;
   return options;
 }
 
@@ -43,12 +46,13 @@ class FakeHarness : public StoreHarness {
     options_.max_bytes = bytes;
     return Make();
   }
-  std::string BackupPath() override { return ""; }
-  void Restore(const std::string&) override {}
+  std::string BackupPath() override { return files_.BackupPath(); }
+  void Restore(const std::string& path) override { files_.Restore(path, options_); }
 
  private:
   FakeEtcd etcd_{1};
   EtcdStoreOptions options_ = OptionsOf(etcd_);
+  EtcdBackups files_;
 };
 
 // That the stand-in is one: where it does nothing wrong, the store is a Store.

@@ -40,6 +40,7 @@ class Etcd:
     def __init__(self, directory: Path, members=3):
         self.directory = Path(directory)
         self.clients = [lasting_port() for _ in range(members)]
+        self.endpoints = [f'{LOOPBACK}:{port}' for port in self.clients]
         self.peers = [lasting_port() for _ in range(members)]
         self.members = [Daemon(f'etcd {n}', self.command(n), self.directory / f'etcd{n}.log') for n in range(members)]
 
@@ -100,7 +101,7 @@ cert = "{self.pki}/manager-fm.pem"
 key = "{self.pki}/manager-fm.key"
 [store]
 kind = "etcd"
-endpoints = {[f"{LOOPBACK}:{client}" for client in self.etcd.clients]}
+endpoints = {self.etcd.endpoints}
 advertise = "{LOOPBACK}:{port}"
 takeover = "{self.takeover}"
 [fabric]

@@ -195,9 +195,11 @@ absl::StatusOr<const Edit*> EtcdRecords::FoldPack(const Edit* at, const Edit* en
   return last;
 }
 
-// Has etcd forget former revisions. That it does not is no harm now: the next time it will.
+// Has etcd forget former revisions, but for those that a backup is made of. That it does not is no
+// harm now: the next time it will.
 void EtcdRecords::Forget() {
-  if (etcd_revision_ != 0) client_->Compact(etcd_revision_).IgnoreError();
+  if (etcd_revision_ != 0 && clock_.Elapsed() >= keep_until_)
+    client_->Compact(etcd_revision_).IgnoreError();
 }
 
 }  // namespace cxlpool::fm

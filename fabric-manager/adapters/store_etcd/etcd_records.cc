@@ -68,6 +68,24 @@ absl::StatusOr<StoreImage> EtcdRecords::Open() {
                 "stop the other one first");
 }
 
+absl::StatusOr<StoreImage> EtcdRecords::ReadSince(uint64_t revision) {
+  const absl::Time deadline = absl::Now() + kOpenDeadline;
+  while (true) {
+    absl::StatusOr<StoreImage> image = Load();
+    if (image.ok() && image->revision >= revision) {
+      image->epoch = head_.epoch;
+      return image;
+    }
+    // What is older than etcd remembers is read anew, as that is.
+    if (!image.ok() && !absl::IsOutOfRange(image.status())) return image;
+    if (absl::Now() > deadline) {
+      return NoAnswer(image.ok() ? absl::UnavailableError("it answers from the past")
+                                 : image.status());
+    }
+    absl::SleepFor(kEtcdPause);
+  }
+}
+
 absl::Status EtcdRecords::Commit(const StoreBatch& batch) {
   if (!broken_.ok()) return broken_;
   if (absl::Status status = guard_.Check(batch); !status.ok()) return status;
@@ -119,6 +137,7 @@ absl::Status EtcdRecords::Broken(absl::Status status) {
 absl::StatusOr<RangeResponse> EtcdRecords::Read(const RangeRequest& request) {
   const absl::Time deadline = absl::Now() + kOpenDeadline;
   while (true) {
+    if (cancelled_) return absl::CancelledError("the store is closing; make the backup again");
     auto answer = client_->Range(request);
     if (answer.ok() || absl::IsInvalidArgument(answer.status())) return answer;
     // The revision is older than etcd remembers.

@@ -5,6 +5,7 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_RECORDS_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_RECORDS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -41,6 +42,11 @@ class EtcdRecords {
   // image of the claim has no rows; without on_image it is told nothing of that, and it has.
   absl::StatusOr<std::optional<StoreImage>> Look(const StoreFollower& follower);
 
+  // Reads all there is, and claims nothing; no earlier revision than `revision`: a read may be
+  // stale. CANCELLED: by Cancel, which is for any thread.
+  absl::StatusOr<StoreImage> ReadSince(uint64_t revision);
+  void Cancel() { cancelled_ = true; }
+
   absl::Status Commit(const StoreBatch& batch);
   absl::Status Beat();
   // Says that nobody has it any more. Not after a failure.
@@ -49,6 +55,10 @@ class EtcdRecords {
   bool wants_to_fold() const {
     return broken_.ok() && (tail_bytes_ > options_.fold_bytes || tail_.size() > kMaxTail);
   }
+
+  // Until then, on Clock::Elapsed, etcd is not told to forget what somebody else reads.
+  void KeepHistory(absl::Duration until) { keep_until_ = until; }
+  uint64_t revision() const { return head_.revision; }
 
   // A step: some of the oldest changes, or one that is larger.
   absl::Status Fold();
@@ -120,6 +130,8 @@ class EtcdRecords {
   uint64_t beats_ = 0;
   int64_t etcd_revision_ = 0;
   int folds_ = 0;
+  absl::Duration keep_until_;
+  std::atomic<bool> cancelled_ = false;
 
   std::deque<Change> tail_;  // What is not folded yet.
   uint64_t tail_bytes_ = 0;

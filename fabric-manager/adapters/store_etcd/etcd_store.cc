@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <utility>
 
+#include "fabric-manager/adapters/store_etcd/etcd_backup.h"
 #include "fabric-manager/adapters/store_etcd/etcd_records.h"
 #include "fabric-manager/ports/store_guard.h"
 #include "proto/support/log.h"
@@ -15,12 +17,13 @@ namespace {
 
 class EtcdStore : public Store {
  public:
-  EtcdStore(std::unique_ptr<EtcdRecords> records, absl::Duration takeover)
-      : records_(std::move(records)), takeover_(takeover) {}
+  EtcdStore(const EtcdStoreOptions& options, std::unique_ptr<EtcdRecords> records)
+      : options_(options), records_(std::move(records)), takeover_(options.takeover) {}
   ~EtcdStore() override {
     loop_.Stop();
     if (open_ && takeover_ > absl::ZeroDuration()) records_->LetGo();
     if (opened_ != nullptr) Opened(absl::CancelledError("the store was closed"));
+    backup_ = nullptr;
   }
 
   void Follow(StoreFollower follower) override { follower_ = std::move(follower); }
@@ -50,10 +53,13 @@ class EtcdStore : public Store {
     });
   }
 
-  void Backup(std::string, DoneWith<StoreBackup> done) override {
-    std::move(done)(Refuse(absl::StatusCode::kUnimplemented, "NO_BACKUP",
-                           "the store is etcd: there is no database to copy",
-                           "take a snapshot of etcd"));
+  void Backup(std::string path, DoneWith<StoreBackup> done) override {
+    loop_.Post([this, path = std::move(path), done = std::move(done)]() mutable {
+      const auto answer = std::make_shared<DoneWith<StoreBackup>>(std::move(done));
+      absl::Status status = StartBackup(
+          std::move(path), [answer](auto made) { std::move (*answer)(std::move(made)); });
+      if (!status.ok()) std::move (*answer)(std::move(status));
+    });
   }
 
  private:
@@ -82,6 +88,30 @@ class EtcdStore : public Store {
                   "the store has not been opened", "open it first");
   }
 
+  // While it reads, etcd keeps what was replaced since: for a while, as that takes space.
+  absl::Status StartBackup(std::string path, DoneWith<StoreBackup> done) {
+    if (options_.write_backup == nullptr) {
+      return Refuse(absl::StatusCode::kUnimplemented, "NO_BACKUP",
+                    "this store was given nothing to write backups with",
+                    "take a snapshot of etcd");
+    }
+    if (!open_) return NotOpen();
+    if (backup_ != nullptr && !backup_->is_done()) {
+      return Refuse(absl::StatusCode::kResourceExhausted, "BACKUP_IN_PROGRESS",
+                    "another backup is being made", "wait until it is done");
+    }
+    backup_ = nullptr;
+    records_->KeepHistory(clock_.Elapsed() + kMaxHistory);
+    const auto forget = [this] {
+      loop_.Post([this] { records_->KeepHistory(absl::ZeroDuration()); });
+    };
+    auto backup =
+        EtcdBackup::Start(options_, std::move(path), records_->revision(), forget, std::move(done));
+    if (!backup.ok()) return backup.status();
+    backup_ = *std::move(backup);
+    return absl::OkStatus();
+  }
+
   // One step, behind a commit that has been asked for meanwhile.
   void FoldSoon() {
     if (!open_ || !records_->wants_to_fold() || std::exchange(folding_, true)) return;
@@ -95,8 +125,13 @@ class EtcdStore : public Store {
 
   static constexpr int kLooks = 12;  // Within the time after which a silent owner is followed.
 
+  // At full load etcd gets some gigabytes in that time.
+  static constexpr absl::Duration kMaxHistory = absl::Seconds(30);
+
+  const EtcdStoreOptions options_;
   const std::unique_ptr<EtcdRecords> records_;
   const absl::Duration takeover_;
+  const SystemClock clock_;
   StoreFollower follower_;  // Before Open.
   std::atomic<bool> outstanding_ = false;
   // On the loop.
@@ -104,6 +139,7 @@ class EtcdStore : public Store {
   bool folding_ = false;
   DoneWith<StoreImage> opened_;  // While Open waits.
   Done lost_;
+  std::unique_ptr<EtcdBackup> backup_;  // The last one asked for.
   Loop loop_{"fm-etcd"};
 };
 
@@ -117,8 +153,14 @@ absl::StatusOr<std::unique_ptr<Store>> MakeEtcdStore(const EtcdStoreOptions& opt
   }
   auto client = EtcdClient::Make(std::move(etcd));
   if (!client.ok()) return client.status();
-  return std::make_unique<EtcdStore>(std::make_unique<EtcdRecords>(options, *std::move(client)),
-                                     options.takeover);
+  return std::make_unique<EtcdStore>(options,
+                                     std::make_unique<EtcdRecords>(options, *std::move(client)));
+}
+
+absl::StatusOr<StoreImage> ReadEtcdStore(const EtcdStoreOptions& options) {
+  auto client = EtcdClient::Make(options.etcd);
+  if (!client.ok()) return client.status();
+  return EtcdRecords(options, *std::move(client)).ReadSince(0);
 }
 
 }  // namespace cxlpool::fm

@@ -57,6 +57,11 @@ struct EtcdStoreOptions {
   // without another such call has to end.
   std::function<void(absl::Duration until)> owned_until = {};
 
+  // Makes a database of what it is given, as Store::Backup does, at that path; answers its size.
+  // Null: no backups, NO_BACKUP. On a thread of the backup's.
+  std::function<absl::StatusOr<uint64_t>(const std::string& path, StoreImage image)> write_backup =
+      {};
+
   // For tests: called between what is read and the claim.
   std::function<void()> before_claim = {};
 };
@@ -65,6 +70,10 @@ struct EtcdStoreOptions {
 // over after `takeover`. Longer than etcd takes to find a new leader (0.9 s with the timers of
 // docs/replicated.md); what is left is for clocks that do not run alike.
 inline absl::Duration OwnTerm(absl::Duration takeover) { return takeover * 5 / 6; }
+
+// What is in etcd now, whoever has it, without a claim. Blocking. Epoch and revision 0: nothing.
+// UNAVAILABLE/STORE_IO: etcd does not answer. DATA_LOSS/STORE_CORRUPT.
+absl::StatusOr<StoreImage> ReadEtcdStore(const EtcdStoreOptions& options);
 
 // Starts the thread; etcd is asked by Open, on that thread. Completions run there, too. The
 // destructor serves a commit that was asked for, and lets go of the store.
