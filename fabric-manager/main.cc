@@ -515,6 +515,7 @@ int CheckEmpty(const std::string& file) {
   if (config->store == FmConfig::StoreKind::kEtcd) {
     // Whoever has the store may go on: nothing is claimed.
     PrepareGrpc();
+    if (absl::Status status = CheckEtcdTls(*config); !status.ok()) return fail(status.message());
     const auto regions = CountRegions(EtcdOptionsOf(*config));
     return regions.ok() ? answer(*regions) : fail(regions.status().message());
   }

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -149,7 +151,22 @@ absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const FmConfig& config) {
   return TlsErrorAt(source.status(), files, config.where);
 }
 
+absl::Status CheckEtcdTls(const FmConfig& config) {
+  const FmConfig::Etcd& etcd = config.etcd;
+  if (config.store != FmConfig::StoreKind::kEtcd || etcd.ca.empty()) return absl::OkStatus();
+  const TlsFiles files = {.ca = etcd.ca, .cert = etcd.cert, .key = etcd.key};
+  const absl::Status status = LoadTls(files).status();
+  if (status.ok()) return status;
+  std::map<std::string, std::string> where;
+  for (const std::string key : {"ca", "cert", "key"}) {
+    const auto found = config.where.find("store." + key);
+    if (found != config.where.end()) where["tls." + key] = found->second;
+  }
+  return TlsErrorAt(status, files, where);
+}
+
 absl::Status CheckPaths(const FmConfig& config) {
+  if (absl::Status status = CheckEtcdTls(config); !status.ok()) return status;
   if (absl::Status status = At(config, "store.path", CheckStore(config)); !status.ok()) {
     return status;
   }

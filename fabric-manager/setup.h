@@ -38,10 +38,14 @@ std::optional<uint64_t> StoreBytes(const FmConfig& config);
 // file, line and key of the configuration.
 absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const FmConfig& config);
 
+// Whether this manager can show itself to etcd by the files that the configuration names; nothing
+// to judge without them. Errors as LoadTls, behind the file, line and key of the configuration.
+absl::Status CheckEtcdTls(const FmConfig& config);
+
 // Whether the directories of the store and of the fabric are there, or can be made, and belong to
-// this user. Makes nothing. STORE_UNSAFE_PATH, STORE_UNUSABLE, STORE_CORRUPT as CheckStorePath;
-// FAILED_PRECONDITION: NO_ACCESS, HOOK_UNSAFE (the fence program); each behind the file, line and
-// key of the configuration.
+// this user; and CheckEtcdTls. Makes nothing. STORE_UNSAFE_PATH, STORE_UNUSABLE, STORE_CORRUPT as
+// CheckStorePath; FAILED_PRECONDITION: NO_ACCESS, HOOK_UNSAFE (the fence program); each behind the
+// file, line and key of the configuration.
 absl::Status CheckPaths(const FmConfig& config);
 
 }  // namespace cxlpool::fm

@@ -107,7 +107,7 @@ class OpenStore {
       if (!owner_.has_value() && now > due) {
         return Refuse(absl::StatusCode::kUnavailable, "STORE_IO",
                       absl::StrCat(NameOf(place), " does not answer"),
-                      "see that most of its members run, and that they take store.cert");
+                      "see that most of its members run, and what the log says");
       }
       if (owner_.has_value() && seen_ > due) {
         const std::string& at = owner_->address;
@@ -217,7 +217,10 @@ absl::StatusOr<StorePlace> PlaceOf(const std::string& argument, const FabricRead
   }
   const auto config = LoadFmConfig(argument, drivers);
   if (!config.ok()) return config.status();
-  if (config->store == FmConfig::StoreKind::kEtcd) return StorePlace{"", EtcdOptionsOf(*config)};
+  if (config->store == FmConfig::StoreKind::kEtcd) {
+    if (absl::Status status = CheckEtcdTls(*config); !status.ok()) return status;
+    return StorePlace{"", EtcdOptionsOf(*config)};
+  }
   if (config->store == FmConfig::StoreKind::kSqlite) {
     return StorePlace{config->store_path, std::nullopt};
   }

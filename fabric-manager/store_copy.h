@@ -26,7 +26,7 @@ struct StorePlace {
 std::string NameOf(const StorePlace& place);
 
 // `argument`: a manager's configuration, whose name ends in ".toml", or a database.
-// Errors as LoadFmConfig; FAILED_PRECONDITION/NO_RECORDS: that store is in memory.
+// Errors as LoadFmConfig and CheckEtcdTls; FAILED_PRECONDITION/NO_RECORDS: that store is in memory.
 absl::StatusOr<StorePlace> PlaceOf(const std::string& argument, const FabricReaders& drivers);
 
 struct StoreCopied {

@@ -13,16 +13,26 @@ class EtcdStoreTest(PoolTest):
     def make_pool(cls, directory):
         return EmulatedPool(BUILD, directory)
 
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for authority in ('etcd', 'other'):
+            cls.pool.run_cli('pki', 'init', '--dir', str(cls.directory / authority))
+            for role, name in (('manager', 'etcd'), ('host', 'etcd'), ('operator', 'fm')):
+                cls.pool.run_cli('pki', 'issue', role, name, '--dir', str(cls.directory / authority))
+        cls.etcd = Etcd(cls.directory, pki=cls.directory / 'etcd').start()
+        cls.addClassCleanup(cls.etcd.close)
+
     def setUp(self):
         super().setUp()
-        self.etcd = Etcd(self.directory).start()
-        self.addCleanup(self.etcd.close)
         self.config = self.directory / 'fm.toml'
         self.on_disk = self.config.read_text()
 
-    def in_etcd(self, prefix='/cxlpool/'):
-        """The configuration with its records there."""
-        store = f'kind = "etcd"\nendpoints = {self.etcd.endpoints}\nadvertise = "127.0.0.1:{self.pool.port}"\nprefix = "{prefix}"\n'
+    def in_etcd(self, prefix='/cxlpool/', ca='etcd', cert='etcd'):
+        """The configuration with its records there; `ca` and `cert`: the authorities of what it names."""
+        store = (f'kind = "etcd"\nendpoints = {self.etcd.endpoints}\nadvertise = "127.0.0.1:{self.pool.port}"\nprefix = "{prefix}"\n'
+                 f'ca = "{self.directory}/{ca}/ca.pem"\ncert = "{self.directory}/{cert}/operator-fm.pem"\n'
+                 f'key = "{self.directory}/{cert}/operator-fm.key"\n')
         return re.sub(r'(?m)^path = .*pool.db"$', store, self.on_disk)
 
     def write(self, name, text):
@@ -40,6 +50,17 @@ class EtcdStoreTest(PoolTest):
         self.config.write_text(text)
         self.pool.start_manager({'STATE_DIRECTORY': str(self.directory)})
         self.pool.wait_hosts_online()
+
+    def test_certificates_that_will_not_do_are_named(self):
+        def check(name, status, **authorities):
+            return self.run_fm('--check-config', '--config', self.write(name, self.in_etcd(**authorities)), status=status)
+        self.assertIn('OK', check('good.toml', 0))
+        self.assertRegex(check('wrong.toml', 2, ca='other'), r'wrong.toml:[0-9]+: store.cert: .*etcd/operator-fm.pem')
+        self.assertRegex(check('none.toml', 2, cert='nowhere'), r'none.toml:[0-9]+: store.cert: .*nowhere/operator-fm.pem')
+        # What fits itself, and is not etcd's.
+        said = self.run_fm('--copy-store', self.write('other.toml', self.in_etcd(ca='other', cert='other')), self.directory / 'no.db', status=1)
+        self.assertIn('that store.ca is the authority of their certificates', said)
+        self.assertFalse((self.directory / 'no.db').exists())
 
     def test_a_pool_moves_and_is_backed_up(self):
         self.pool.allocate('kv', '256MiB', 'host-a')

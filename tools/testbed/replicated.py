@@ -35,22 +35,31 @@ def lasting_port():
 
 
 class Etcd:
-    """Three members on this machine."""
+    """Three members on this machine. `pki`: with TLS, and certificates of the authority there, as docs/replicated.md makes them:
+    manager-etcd and host-etcd, for what a member is asked and for what it asks the others."""
 
-    def __init__(self, directory: Path, members=3):
+    def __init__(self, directory: Path, members=3, pki=None):
         self.directory = Path(directory)
+        self.pki = pki
         self.clients = [lasting_port() for _ in range(members)]
         self.endpoints = [f'{LOOPBACK}:{port}' for port in self.clients]
         self.peers = [lasting_port() for _ in range(members)]
         self.members = [Daemon(f'etcd {n}', self.command(n), self.directory / f'etcd{n}.log') for n in range(members)]
 
     def command(self, n):
-        client, peer = (f'http://{LOOPBACK}:{ports[n]}' for ports in (self.clients, self.peers))
-        cluster = ','.join(f'm{i}=http://{LOOPBACK}:{port}' for i, port in enumerate(self.peers))
+        scheme = 'http' if self.pki is None else 'https'
+        client, peer = (f'{scheme}://{LOOPBACK}:{ports[n]}' for ports in (self.clients, self.peers))
+        cluster = ','.join(f'm{i}={scheme}://{LOOPBACK}:{port}' for i, port in enumerate(self.peers))
+        tls = [] if self.pki is None else [
+            '--client-cert-auth', '--trusted-ca-file', self.pki / 'ca.pem', '--cert-file', self.pki / 'manager-etcd.pem',
+            '--key-file', self.pki / 'manager-etcd.key', '--client-cert-file', self.pki / 'host-etcd.pem', '--client-key-file',
+            self.pki / 'host-etcd.key', '--peer-client-cert-auth', '--peer-trusted-ca-file', self.pki / 'ca.pem', '--peer-cert-file',
+            self.pki / 'manager-etcd.pem', '--peer-key-file', self.pki / 'manager-etcd.key', '--peer-client-cert-file',
+            self.pki / 'host-etcd.pem', '--peer-client-key-file', self.pki / 'host-etcd.key']
         return [etcd_program(), '--name', f'm{n}', '--data-dir', self.directory / f'etcd{n}', '--listen-client-urls', client,
                 '--advertise-client-urls', client, '--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer,
                 '--initial-cluster', cluster, '--heartbeat-interval', '50', '--election-timeout', '500', '--snapshot-count', '500',
-                '--experimental-snapshot-catchup-entries', '500', '--quota-backend-bytes', str(8 << 30), '--log-level', 'warn']
+                '--experimental-snapshot-catchup-entries', '500', '--quota-backend-bytes', str(8 << 30), '--log-level', 'warn', *tls]
 
     def start(self):
         for member in self.members:

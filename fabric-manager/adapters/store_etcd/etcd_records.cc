@@ -28,12 +28,8 @@ constexpr int kKeyPage = 4000;
 constexpr int kClaims = 5;  // Tries, where the owner goes on committing.
 constexpr absl::Duration kOpenDeadline = absl::Seconds(30);
 constexpr absl::string_view kFree = "free ";  // A beat that says so.
-
-absl::Status NoAnswer(const absl::Status& why) {
-  return Refuse(absl::StatusCode::kUnavailable, "STORE_IO",
-                absl::StrCat("etcd does not answer: ", why.message()),
-                "see that most of its members run, and that they can be reached from here");
-}
+// etcd finds a new leader sooner: then nobody has to hear of it.
+constexpr absl::Duration kSilence = absl::Seconds(5);
 
 // Something that another try may see otherwise: etcd was away, or forgot what was being read.
 bool IsPassing(const absl::Status& status) {
@@ -46,6 +42,7 @@ EtcdRecords::EtcdRecords(const EtcdStoreOptions& options, std::unique_ptr<EtcdCl
     : options_(options), keys_(options.prefix), client_(std::move(client)) {
   head_.owner = FormatUuid(RandomUuid());
   if (!options.address.empty()) absl::StrAppend(&head_.owner, "@", options.address);
+  answered_ = clock_.Elapsed();
 }
 
 absl::StatusOr<StoreImage> EtcdRecords::Open() {
@@ -124,6 +121,16 @@ absl::Status EtcdRecords::Full(size_t wanted) const {
                 absl::StrCat("the store has ", BytesUsed(), " of ", options_.max_bytes,
                              " bytes; this change needs ", wanted),
                 "release Regions, or give the store more room");
+}
+
+// gRPC does not say reliably that a handshake has failed: the certificates are named in any case.
+absl::Status EtcdRecords::NoAnswer(const absl::Status& why) const {
+  return Refuse(absl::StatusCode::kUnavailable, "STORE_IO",
+                absl::StrCat("etcd does not answer: ", why.message()),
+                options_.etcd.ca.empty()
+                    ? "see that most of its members run, and that they can be reached from here"
+                    : "see that most of its members run, that store.ca is the authority of their "
+                      "certificates, and that they accept the one in store.cert");
 }
 
 // Every later commit fails alike.
@@ -303,8 +310,15 @@ absl::StatusOr<EtcdRecords::Signs> EtcdRecords::ReadSigns() {
 
 absl::StatusOr<std::optional<StoreImage>> EtcdRecords::Look(const StoreFollower& follower) {
   const auto signs = ReadSigns();
-  if (!signs.ok()) return std::nullopt;
   const absl::Duration now = clock_.Elapsed();
+  if (!signs.ok()) {
+    if (now - answered_ > kSilence && !std::exchange(said_silent_, true)) {
+      LogWarning("store", NoAnswer(signs.status()).message());
+    }
+    return std::nullopt;
+  }
+  answered_ = now;
+  if (std::exchange(said_silent_, false)) LogInfo("store", "etcd answers again");
   if (!looked_ || signs->head != seen_.head || signs->beat != seen_.beat) seen_since_ = now;
   looked_ = true;
   seen_ = *signs;

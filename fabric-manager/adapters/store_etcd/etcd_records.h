@@ -74,6 +74,7 @@ class EtcdRecords {
 
   uint64_t BytesUsed() const { return pack_bytes_ + tail_bytes_; }
   absl::Status Full(size_t wanted) const;
+  absl::Status NoAnswer(const absl::Status& why) const;
   absl::Status Broken(absl::Status status);
 
   // Reading.
@@ -144,6 +145,8 @@ class EtcdRecords {
   bool looked_ = false;        // There was a look,
   Signs seen_;                 // and it saw these;
   absl::Duration seen_since_;  // they have been so since.
+  absl::Duration answered_;    // When etcd did last,
+  bool said_silent_ = false;   // and whether the log has that it does not.
   // What is listed of the packs' keys, as ReadPackKeys goes through them.
   std::string listed_, list_from_;
   uint64_t listed_to_ = 0;
