@@ -65,11 +65,13 @@ constexpr int kNotEmpty = 1;  // Of --check-empty.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
 
-// `fence`: of a store that has to be given up in time.
-absl::StatusOr<std::unique_ptr<Store>> MakeStore(const FmConfig& config, SelfFence* fence) {
+// `fence`: of a store that has to be given up in time. `resent` counts for it.
+absl::StatusOr<std::unique_ptr<Store>> MakeStore(const FmConfig& config, SelfFence* fence,
+                                                 metrics::Counter* resent) {
   if (config.store == FmConfig::StoreKind::kEtcd) {
     EtcdStoreOptions options = EtcdOptionsOf(config);
     options.owned_until = [fence](absl::Duration until) { fence->Arm(until); };
+    options.resent = resent;
     return MakeEtcdStore(options);
   }
   if (config.store == FmConfig::StoreKind::kMemory) {
@@ -98,15 +100,22 @@ class OwnerSeen {
   void Set(const StoreOwner& owner) {
     MutexLock lock(mutex_);
     owner_ = owner;
+    seen_ = clock_.Elapsed();
   }
   StoreOwner Get() const {
     MutexLock lock(mutex_);
     return owner_;
   }
+  absl::Duration age() const {
+    MutexLock lock(mutex_);
+    return clock_.Elapsed() - seen_;
+  }
 
  private:
+  const SystemClock clock_;
   mutable Mutex mutex_;
   StoreOwner owner_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration seen_ ABSL_GUARDED_BY(mutex_) = clock_.Elapsed();
 };
 
 // What moves memory, made once the store is ours: before that another manager has the fabric.
@@ -138,8 +147,11 @@ struct Leader {
 // Everything that runs, made in the order it depends on.
 class Manager {
  public:
-  Manager(FmConfig config, std::unique_ptr<Store> store, std::shared_ptr<TlsSource> tls)
+  // `resent`: as MakeStore. Outlives this.
+  Manager(FmConfig config, std::unique_ptr<Store> store, std::shared_ptr<TlsSource> tls,
+          const metrics::Counter* resent)
       : config_(std::move(config)),
+        resent_(resent),
         admins_(config_.admins),
         store_(std::move(store)),
         tls_(std::move(tls)),
@@ -171,7 +183,7 @@ class Manager {
     });
     if (!server.ok()) return server.status();
     standby_ = *std::move(server);
-    return absl::OkStatus();
+    return ServeMetrics();
   }
 
   // Once the store is open.
@@ -204,7 +216,7 @@ class Manager {
     ServerOptions options = ServerOptionsOf(config_, leader_->driver->capabilities(), tls_);
     options.connections = ConnectionLimits::For(RaiseDescriptorLimit());
     options.meters = &writer_.meters();
-    options.epoch = epoch;
+    options.epoch = epoch_ = epoch;
     auto server = RpcServer::Start(options, &loop_, &leader_->pool, &leader_->sessions,
                                    store_.get(), &views_, &watch_);
     if (!server.ok()) return server.status();
@@ -317,7 +329,9 @@ class Manager {
     loop_.PostAfter(absl::Hours(1), [this] { LogAnchor(); });
   }
 
+  // Goes on from the standby to the leader that it becomes.
   absl::Status ServeMetrics() {
+    if (metrics_ != nullptr) return absl::OkStatus();
     auto listener = metrics::ServeMetrics(
         config_.metrics, tls_, [this] { return Metrics(); },
         [this](const CertificateFacts& facts) { return MayReadMetrics(facts); });
@@ -328,6 +342,8 @@ class Manager {
   // Whether an operator's certificate may: any role in the pool will do, as for the calls that look
   // at all of it; the figures are of all tenants. On the listener's thread.
   bool MayReadMetrics(const CertificateFacts& facts) const {
+    // What a standby says it tells every caller; whom the pool believes it does not know.
+    if (serving_.load() == nullptr) return true;
     const std::string& identity = facts.uris[0];
     const auto rules = views_.GetAccessRules();
     if (!CheckRevoked(rules->revocations, identity, facts.serial).ok()) return false;
@@ -341,8 +357,6 @@ class Manager {
     ManagerFacts facts{.now = clock_.Now(),
                        .queued = writer_.queued(),
                        .max_queue = writer_.max_queue(),
-                       .watches = server_->watches(),
-                       .watch_lag = server_->watch_lag(),
                        .store_bytes = StoreBytes(config_),
                        .fabric = &fabric_times_};
     if (tls_ != nullptr) {
@@ -350,10 +364,25 @@ class Manager {
       facts.certificate = material->leaf.not_after;
       facts.authority = material->authority.not_after;
     }
+    facts.replica.replicated = config_.store == FmConfig::StoreKind::kEtcd;
+    facts.replica.epoch = epoch_;
+    facts.replica.resent = resent_->value();
+    RpcServer* const server = serving_.load();
+    if (server == nullptr) {
+      const StoreOwner owner = owner_.Get();
+      facts.replica.leads = false;
+      facts.replica.epoch = owner.epoch;
+      facts.replica.revision = owner.revision;
+      facts.replica.age = owner_.age();
+      return StandbyMetrics(facts);
+    }
+    facts.watches = server->watches();
+    facts.watch_lag = server->watch_lag();
     return ManagerMetrics(*views_.Get(), writer_.meters(), facts);
   }
 
   const FmConfig config_;
+  const metrics::Counter* const resent_;
   FixedAdmins admins_;  // Who may read metrics; the server has its own.
   SystemClock clock_;
   ViewHolder views_;
@@ -369,6 +398,7 @@ class Manager {
   std::unique_ptr<RpcServer> server_;
   // `server_` once it is there, for the writer's thread.
   std::atomic<RpcServer*> serving_ = nullptr;
+  std::atomic<uint64_t> epoch_ = 0;  // Of a leader whose store others may want.
   std::unique_ptr<metrics::MetricsListener> metrics_;
 };
 
@@ -403,10 +433,11 @@ int Run(const std::string& file) {
   if (absl::Status status = CheckPaths(config); !status.ok()) return Fail(status);
   auto fence = config.store == FmConfig::StoreKind::kEtcd ? SelfFence::Make() : nullptr;
   if (!fence.ok()) return Fail(fence.status());
-  auto store = MakeStore(config, fence->get());
+  metrics::Counter resent;
+  auto store = MakeStore(config, fence->get(), &resent);
   if (!store.ok()) return Fail(store.status());
   CertificateKeeper certificates(kSubject, *tls);
-  Manager manager(config, *std::move(store), *std::move(tls));
+  Manager manager(config, *std::move(store), *std::move(tls), &resent);
   const auto await = [&] {
     return AwaitEnd(
         signals,

@@ -52,6 +52,29 @@ class RulesTest(unittest.TestCase):
         self.WHO = 'instance="host-a:1", job="cxlpool-agent"'
         self.assertEqual(self.fired({starts: '1x5 2x5 3x5 4x5 5x40'}, at=('20m',)), set())
 
+    def replicas(self, *managers, at=('45m',)):
+        """Of managers as (does it lead, how long ago it saw the store); None: it is down."""
+        series = []
+        for number, manager in enumerate(managers):
+            who = f'{{instance="fm-{number}:1", job="cxlpool-fm"}}'
+            values = {'up': 1, 'cxlpool_fm_leader': manager[0], 'cxlpool_fm_standby_age_seconds': manager[1],
+                      'cxlpool_fm_replicated': 1} if manager else {'up': 0}
+            series += [(name + who, f'{value}x60') for name, value in values.items()]
+        with tempfile.TemporaryDirectory(prefix='cxlpool-rules-') as directory:
+            return fired_by(self.promtool, directory, series, at)
+
+    def test_managers_that_stand_in_for_one_another(self):
+        leads, stands_by = (1, 0), (0, 0.2)
+        self.assertEqual(self.replicas(leads, stands_by), set())
+        self.assertEqual(self.replicas(stands_by, leads, stands_by), set())
+        self.assertEqual(self.replicas(stands_by, stands_by), {'CxlpoolNoLeader'})
+        self.assertEqual(self.replicas(leads, (0, 300)), {'CxlpoolNoStandby'})
+        self.assertEqual(self.replicas(leads), {'CxlpoolNoStandby'})
+        self.assertEqual(self.replicas(leads, None), {'CxlpoolNoStandby', 'CxlpoolManagerDown'})
+        self.assertEqual(self.replicas(leads, None, at=('4m',)), {'CxlpoolManagerDown'})
+        # Whose records are on its own disk has none to expect.
+        self.assertEqual(self.fired({'cxlpool_fm_leader': 1, 'cxlpool_fm_replicated': 0, 'cxlpool_fm_standby_age_seconds': 0}), set())
+
     def test_a_commit_that_failed(self):
         self.assertEqual(self.fired({'cxlpool_store_commit_failures_total': '0x20 1x40'}, at=('22m',)), {'CxlpoolStoreFailing'})
         self.assertEqual(self.fired({'cxlpool_store_commit_failures_total': '0x20 1x40'}, at=('30m',)), set())

@@ -360,6 +360,36 @@ void AddCalls(MetricsText& out, const Meters& meters, const ManagerFacts& facts)
             Number(facts.watch_lag));
 }
 
+void AddCertificates(MetricsText& out, const ManagerFacts& facts) {
+  if (facts.certificate.has_value() && facts.authority.has_value()) {
+    out.Gauge("cxlpool_tls_certificate_not_after_timestamp_seconds",
+              "When a certificate of this program ends, since the epoch.");
+    out.Sample({{"certificate", "own"}}, SinceEpoch(*facts.certificate));
+    out.Sample({{"certificate", "authority"}}, SinceEpoch(*facts.authority));
+  }
+}
+
+void AddRevision(MetricsText& out, uint64_t revision) {
+  out.Gauge("cxlpool_store_revision", "Revision of the pool.", Number(revision));
+}
+
+void AddReplica(MetricsText& out, const ReplicaFacts& replica) {
+  out.Gauge("cxlpool_fm_leader", "Whether this manager leads; one that does not stands by.",
+            replica.leads ? 1 : 0);
+  out.Gauge("cxlpool_fm_replicated", "Whether another manager can take this one's place.",
+            replica.replicated ? 1 : 0);
+  out.Gauge("cxlpool_fm_epoch",
+            "Grows each time that a manager takes the store over; 0: no other one can.",
+            Number(replica.epoch));
+  out.Gauge("cxlpool_fm_standby_age_seconds",
+            "How long ago a standby last saw the store; 0: this manager leads.",
+            absl::ToDoubleSeconds(replica.age));
+  out.Counter("cxlpool_store_resent_total",
+              "Transactions that were sent to etcd again, since it had not said whether they were "
+              "done.",
+              Number(replica.resent));
+}
+
 void AddStore(MetricsText& out, const PoolView& view, const Meters& meters,
               const ManagerFacts& facts) {
   out.Gauge("cxlpool_writer_queue_length", "Changes that wait for their answer.",
@@ -376,7 +406,7 @@ void AddStore(MetricsText& out, const PoolView& view, const Meters& meters,
   if (facts.store_bytes.has_value()) {
     out.Gauge("cxlpool_store_size_bytes", "The store's files.", Number(*facts.store_bytes));
   }
-  out.Gauge("cxlpool_store_revision", "Revision of the pool.", Number(view.revision));
+  AddRevision(out, view.revision);
   out.Gauge(
       "cxlpool_backup_last_success_timestamp_seconds",
       "When a backup was last taken whole, since the epoch; 0: none since the manager started.",
@@ -389,12 +419,6 @@ void AddStore(MetricsText& out, const PoolView& view, const Meters& meters,
   out.Gauge("cxlpool_audit_anchor_timestamp_seconds",
             "When the end of the audit trail was logged last, since the epoch; 0: it has none yet.",
             static_cast<double>(meters.last_anchor_s.load()));
-  if (facts.certificate.has_value() && facts.authority.has_value()) {
-    out.Gauge("cxlpool_tls_certificate_not_after_timestamp_seconds",
-              "When a certificate of this program ends, since the epoch.");
-    out.Sample({{"certificate", "own"}}, SinceEpoch(*facts.certificate));
-    out.Sample({{"certificate", "authority"}}, SinceEpoch(*facts.authority));
-  }
 }
 
 }  // namespace
@@ -412,6 +436,17 @@ std::string ManagerMetrics(const PoolView& view, const Meters& meters, const Man
   AddSessions(out, meters);
   AddCalls(out, meters, facts);
   AddStore(out, view, meters, facts);
+  AddReplica(out, facts.replica);
+  AddCertificates(out, facts);
+  metrics::AddProcess(out);
+  return out.text();
+}
+
+std::string StandbyMetrics(const ManagerFacts& facts) {
+  MetricsText out;
+  AddRevision(out, facts.replica.revision);
+  AddReplica(out, facts.replica);
+  AddCertificates(out, facts);
   metrics::AddProcess(out);
   return out.text();
 }

@@ -22,6 +22,16 @@ namespace cxlpool::fm {
 // Beyond so many, in order of name, tenants are counted together as "other".
 inline constexpr size_t kMaxTenantsShown = 200;
 
+// Of a manager among several.
+struct ReplicaFacts {
+  bool replicated = false;  // Several managers may want the store.
+  bool leads = true;
+  uint64_t epoch = 0;     // Of the store; a standby's: as it saw it last.
+  uint64_t revision = 0;  // A standby's: likewise. A leader's is the view's.
+  absl::Duration age;     // Of what a standby saw last.
+  uint64_t resent = 0;    // As EtcdStoreOptions.
+};
+
 // What neither a view nor a meter has.
 struct ManagerFacts {
   absl::Time now = {};
@@ -32,10 +42,14 @@ struct ManagerFacts {
   std::optional<absl::Time> certificate = {};  // When the manager's own ends; nothing: it has none.
   std::optional<absl::Time> authority = {};    // When the one of its authority ends.
   const FabricTimes* fabric = nullptr;         // Null: nobody measures.
+  ReplicaFacts replica = {};
 };
 
 // Any thread: takes no lock, and looks at each Region once.
 std::string ManagerMetrics(const PoolView& view, const Meters& meters, const ManagerFacts& facts);
+
+// Of a manager that does not lead: it knows nothing of hosts and Regions.
+std::string StandbyMetrics(const ManagerFacts& facts);
 
 }  // namespace cxlpool::fm
 

@@ -2,9 +2,12 @@
 
 import re
 import subprocess
+import urllib.request
 
 from testbed.emulated import EmulatedPool
-from testbed.replicated import Etcd, etcd_program
+from testbed.metrics import Scrape
+from testbed.process import wait_until
+from testbed.replicated import Etcd, ReplicatedPool, etcd_program
 from testbed.testing import BUILD, PoolTest, main, skip_program
 
 
@@ -98,6 +101,41 @@ class EtcdStoreTest(PoolTest):
         self.run_on(self.on_disk)
         self.assertEqual(['kv'], list(self.pool.regions()))
         self.pool.release('kv', '--detach-all')
+
+
+class ReplicaMetricsTest(PoolTest):
+    @classmethod
+    def make_pool(cls, directory):
+        return ReplicatedPool(BUILD, directory)
+
+    def figures(self, number):
+        """What that manager says of its part."""
+        url = f'http://127.0.0.1:{self.pool.metrics_ports[number]}/metrics'
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            scrape = Scrape(answer.read().decode())
+        names = ('cxlpool_fm_leader', 'cxlpool_fm_replicated', 'cxlpool_fm_epoch', 'cxlpool_store_revision', 'cxlpool_fm_standby_age_seconds')
+        return {name.removeprefix('cxlpool_').removeprefix('fm_'): scrape.sum(name) for name in names}
+
+    def test_a_standby_says_that_it_stands_by_until_it_leads(self):
+        first = self.pool.wait_leader()
+        other = 1 - first
+        leader = self.figures(first)
+        standby = wait_until(lambda: (now := self.figures(other))['store_revision'] == self.figures(first)['store_revision'] and now, 20,
+                             'the standby sees what the leader committed')
+        self.assertEqual((1, 1, 0), (leader['leader'], leader['replicated'], leader['standby_age_seconds']))
+        self.assertEqual((0, 1, leader['epoch']), (standby['leader'], standby['replicated'], standby['epoch']))
+        self.assertLess(standby['standby_age_seconds'], 5)
+        self.pool.managers[first].kill()
+        took_over = wait_until(lambda: (now := self.figures(other))['leader'] and now, 30, 'it leads')
+        self.assertGreater(took_over['epoch'], leader['epoch'])
+        self.pool.managers[first].start()
+
+        def stands_by():
+            try:
+                return self.figures(first)['leader'] == 0
+            except OSError:
+                return False
+        wait_until(stands_by, 30, 'the first one stands by')
 
 
 if __name__ == '__main__':

@@ -95,6 +95,7 @@ class ReplicatedPool(EmulatedPool):
         self.takeover = takeover
         self.etcd = Etcd(self.directory)
         self.ports = [lasting_port() for _ in range(managers)]
+        self.metrics_ports = [lasting_port() for _ in range(managers)]
         self.addresses = ','.join(f'{LOOPBACK}:{port}' for port in self.ports)
         self.managers = []
 
@@ -113,6 +114,8 @@ kind = "etcd"
 endpoints = {self.etcd.endpoints}
 advertise = "{LOOPBACK}:{port}"
 takeover = "{self.takeover}"
+[metrics]
+listen = "{LOOPBACK}:{self.metrics_ports[number]}"
 [fabric]
 driver = "{self.driver}"
 {self.fabric_toml()}

@@ -468,7 +468,8 @@ absl::Status EtcdRecords::Settle(const TxnRequest& txn, const std::string& key,
   const absl::Duration sent = clock_.Elapsed();
   const absl::Time deadline = absl::Now() + options_.commit_deadline;
   absl::Status last;
-  while (absl::Now() < deadline) {
+  for (bool again = false; absl::Now() < deadline; again = true) {
+    if (again && options_.resent != nullptr) options_.resent->Add();
     const auto answer = Send(txn);
     if (answer.ok() && answer->succeeded()) return absl::OkStatus();
     if (absl::IsInvalidArgument(answer.status())) return Stuck(answer.status());

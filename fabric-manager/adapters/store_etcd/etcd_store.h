@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "fabric-manager/ports/store.h"
+#include "proto/metrics/metrics.h"
 
 namespace cxlpool::fm {
 
@@ -56,6 +57,10 @@ struct EtcdStoreOptions {
   // no other manager takes the store over (OwnTerm from its sending on). Who goes on after that
   // without another such call has to end.
   std::function<void(absl::Duration until)> owned_until = {};
+
+  // Counts what had to be sent again, since etcd had not said whether it was done. Outlives the
+  // store; null: nobody counts.
+  metrics::Counter* resent = nullptr;
 
   // Makes a database of what it is given, as Store::Backup does, at that path; answers its size.
   // Null: no backups, NO_BACKUP. On a thread of the backup's.
