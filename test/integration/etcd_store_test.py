@@ -2,13 +2,16 @@
 
 import re
 import subprocess
+import tempfile
+import unittest
 import urllib.request
+from pathlib import Path
 
 from testbed.emulated import EmulatedPool
 from testbed.metrics import Scrape
-from testbed.process import wait_until
-from testbed.replicated import Etcd, ReplicatedPool, etcd_program
-from testbed.testing import BUILD, PoolTest, main, skip_program
+from testbed.process import Daemon, wait_until
+from testbed.replicated import Etcd, ReplicatedPool, etcd_program, lasting_port
+from testbed.testing import BUILD, REPOSITORY, PoolTest, main, skip_program
 
 
 class EtcdStoreTest(PoolTest):
@@ -136,6 +139,56 @@ class ReplicaMetricsTest(PoolTest):
             except OSError:
                 return False
         wait_until(stands_by, 30, 'the first one stands by')
+
+
+class ExampleTest(unittest.TestCase):
+    """packaging/examples/etcd-cxlpool.conf, with the certificates that docs/replicated.md has made."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix='cxlpool-test-')
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+        self.pki('init')
+        self.pki('issue', 'operator', 'fm-a')
+
+    def pki(self, *words):
+        subprocess.run([BUILD / 'bin/cxlpool', 'pki', *words, '--dir', self.directory / 'pki'], check=True, capture_output=True)
+
+    def test_its_members_serve_a_manager(self):
+        example = (REPOSITORY / 'packaging/examples/etcd-cxlpool.conf').read_text()
+        ports = {(name, role): lasting_port() for name in 'abc' for role in ('2379', '2380')}
+        for name in 'abc':
+            self.pki('issue', 'manager', f'etcd-{name}', '--dns', f'etcd-{name}')
+            self.pki('issue', 'host', f'etcd-{name}')
+            own = {'ETCD_DATA_DIR': str(self.directory / name)}
+            for key, value in re.findall(r'(ETCD_\w+)=(\S+)', re.sub(r'(?m)^#.*', '', example)):
+                value = value.replace('/etc/etcd/pki', str(self.directory / 'pki')).replace('0.0.0.0', f'etcd-{name}')
+                if not key.endswith('CLUSTER'):
+                    value = value.replace('etcd-a', f'etcd-{name}')
+                own[key] = re.sub(r'etcd-([abc]):(\d+)', lambda found: f'127.0.0.1:{ports[found[1], found[2]]}', value)
+            member = Daemon(f'etcd-{name}', [etcd_program()], self.directory / f'{name}.log', own).start()
+            self.addCleanup(member.kill)
+        pki = self.directory / 'pki'
+        config = self.directory / 'fm.toml'
+        config.write_text(f'''
+[[listen]]
+address = "unix:{self.directory}/fm.sock"
+insecure = true
+[store]
+kind = "etcd"
+endpoints = {[f'localhost:{ports[name, "2379"]}' for name in 'abc']}
+ca = "{pki}/ca.pem"
+cert = "{pki}/operator-fm-a.pem"
+key = "{pki}/operator-fm-a.key"
+advertise = "fm-a:7600"
+[fabric]
+driver = "emulated"
+root = "{self.directory}/fabric"
+''')
+        done = subprocess.run([BUILD / 'bin/cxlpool-fm', '--check-empty', '--config', config], capture_output=True, text=True, timeout=60)
+        self.assertEqual((0, 'the pool has no Region\n', ''), (done.returncode, done.stdout, done.stderr))
+        for name in 'abc':
+            self.assertNotIn('unrecognized environment', (self.directory / f'{name}.log').read_text())
 
 
 if __name__ == '__main__':
