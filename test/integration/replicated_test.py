@@ -8,6 +8,7 @@ import time
 import unittest
 from pathlib import Path
 
+from testbed.demo import Demo
 from testbed.process import wait_until
 from testbed.replicated import ReplicatedPool, etcd_program
 from testbed.testing import BUILD, main
@@ -18,6 +19,7 @@ class ReplicatedTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.directory = tempfile.TemporaryDirectory(prefix='cxlpool-replicated-')
+        Path(cls.directory.name).chmod(0o755)  # The demo's application is not root.
         # Longer than by default: other tests take processors and disk from etcd meanwhile.
         cls.pool = ReplicatedPool(BUILD, Path(cls.directory.name), takeover='2500ms')
         cls.addClassCleanup(cls.directory.cleanup)
@@ -62,6 +64,9 @@ class ReplicatedTest(unittest.TestCase):
         for name, region in before.items():
             self.assertEqual((region['tag'], region['extents']), (after[name]['tag'], after[name]['extents']))
         return took
+
+    def test_the_demo_holds(self):
+        Demo(self.pool, emulated=True).hold(self)
 
     def test_a_leader_that_is_killed_is_replaced(self):
         self.pool.allocate('kv', '256MiB', 'host-a')

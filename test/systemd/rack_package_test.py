@@ -9,7 +9,7 @@ from testbed.guest_programs import GuestPrograms
 from testbed.machines import install_packages, make_packages, require_machines
 from testbed.pool import MiB
 from testbed.process import wait_until
-from testbed.rack import GUEST_MANAGER, RackPool
+from testbed.rack import RackPool
 from testbed.testing import BUILD, REPOSITORY, PoolTest, main, require_qemu
 
 AGENT, MANAGER = 'cxlpool-agent', 'cxlpool-fm'
@@ -64,7 +64,7 @@ class RackPackageTest(GuestPrograms, PoolTest):
         self.assertEqual(set(map(int, refused)), EXPECTED_CALLS)
 
     def assert_agent_ready(self):
-        self.assert_ready(AGENT, StatusText=f'in a session with the fabric manager at {GUEST_MANAGER}')
+        self.assert_ready(AGENT, StatusText=f'in a session with the fabric manager at fm.cxlpool:7600')
 
     def attach(self, *mode):
         """Its segment."""

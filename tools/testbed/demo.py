@@ -10,7 +10,8 @@ from pathlib import Path
 
 from .emulated import EmulatedPool, SharedPool
 from .pool import CliError, MiB
-from .process import TestbedError
+from .process import TestbedError, wait_until
+from .replicated import ReplicatedManagers, etcd_program, replicated
 
 SIZE = 512 * MiB
 SEED = '0xc0ffee'
@@ -19,6 +20,7 @@ SEED = '0xc0ffee'
 class Demo:
     def __init__(self, pool, emulated):
         self.pool, self.emulated = pool, emulated
+        self.replicated = isinstance(pool, ReplicatedManagers)
         self.steps = []
 
     def step(self, what, function):
@@ -61,6 +63,29 @@ class Demo:
 
     def write(self):
         return self.run('host-a', 'pool-write', '--region', 'demo', '--seed', SEED)
+
+    def take_over(self):
+        """kill -9 of the manager that leads; a command that is given then waits by itself for the next one."""
+        self.killed = self.pool.wait_leader()
+        self.pool.managers[self.killed].kill()
+        begun = time.monotonic()
+        command = self.pool.spawn_cli('capacity')
+        leader = self.pool.wait_leader()
+        took = [time.monotonic() - begun]
+        self.pool.wait_hosts_online()
+        took.append(time.monotonic() - begun)
+        self.pool.finish_cli(command)
+        took.append(time.monotonic() - begun)
+        check(leader != self.killed, f'manager {leader} leads, which was killed')
+        return ('manager {} was killed; after {:.1f} s at most manager {} led, after {:.1f} s both hosts had turned to it, after {:.1f} s '
+                'a command that waited was answered\n'.format(self.killed, took[0], leader, *took[1:]) + self.pool.run_cli('status'))
+
+    def stand_by(self):
+        self.pool.managers[self.killed].start()
+        wait_until(lambda: sorted(row['role'] for row in self.pool.cli('status')['managers']) == ['leader', 'standby'], 30,
+                   'one leads, the other stands by')
+        check(self.pool.leader() != self.killed, f'manager {self.killed} leads again')
+        return self.pool.run_cli('status')
 
     def attach_read_only(self):
         self.pool.cli('region', 'attach', 'demo', '--host', 'host-b', '--access', 'ro', '--wait', '--wait-timeout', '90s')
@@ -124,29 +149,38 @@ class Demo:
         check(after == self.before, f'{after}, before it was {self.before}')
         return self.pool.run_cli('capacity')
 
+    def story(self):
+        """(what is shown, the step), in order."""
+        yield '1. topology', self.topology
+        yield '2. allocate 512 MiB to host-a: its DAX device', self.allocate
+        yield '3. an application on host-a maps it and writes a pattern', self.write
+        if self.replicated:
+            yield '   the manager that leads is killed: the other takes over', self.take_over
+        yield '4. attach it read-only to host-b', self.attach_read_only
+        yield '   an application there, not root, verifies every byte', self.verify
+        yield '   and is refused a writable map', self.try_write
+        yield '5. release: detach, prove, scrub', self.release
+        yield '   the same bytes to host-b: all zero', self.reallocate
+        if self.replicated:
+            yield '   the manager that was killed starts again: it stands by', self.stand_by
+        yield '6. allocate as system-ram: a NUMA node on host-a', self.system_ram
+        yield '   a program allocates on it', self.use_node
+        yield '   release takes it away', self.release_ram
+        yield '7. capacity is what it was', self.capacity
+
     def hold(self, test):
         """Every step, on a pool that is up, each a sub-test of `test`."""
-        for step in (self.topology, self.allocate, self.write, self.attach_read_only, self.verify, self.try_write, self.release,
-                     self.reallocate, self.system_ram, self.use_node, self.release_ram, self.capacity):
+        for _, step in self.story():
             with test.subTest(step.__name__):
                 step()
 
     def all(self):
         where = {'emulated': 'the emulated fabric', 'qemu': 'QEMU\'s emulated CXL switches',
                  'shared': 'devices that both see whole: ' + ('files' if self.emulated else 'nothing is plugged')}[self.pool.driver]
-        self.step(f'two hosts and a pool of two devices on {where}', lambda: self.pool.start() and '')
-        self.step('1. topology', self.topology)
-        self.step('2. allocate 512 MiB to host-a: its DAX device', self.allocate)
-        self.step('3. an application on host-a maps it and writes a pattern', self.write)
-        self.step('4. attach it read-only to host-b', self.attach_read_only)
-        self.step('   an application there, not root, verifies every byte', self.verify)
-        self.step('   and is refused a writable map', self.try_write)
-        self.step('5. release: detach, prove, scrub', self.release)
-        self.step('   the same bytes to host-b: all zero', self.reallocate)
-        self.step('6. allocate as system-ram: a NUMA node on host-a', self.system_ram)
-        self.step('   a program allocates on it', self.use_node)
-        self.step('   release takes it away', self.release_ram)
-        self.step('7. capacity is what it was', self.capacity)
+        managers = ', three members of etcd and two managers' if self.replicated else ''
+        self.step(f'two hosts and a pool of two devices on {where}{managers}', lambda: self.pool.start() and '')
+        for what, step in self.story():
+            self.step(what, step)
 
 
 def check(condition, message):
@@ -156,15 +190,16 @@ def check(condition, message):
 
 def how_to_talk(pool, emulated):
     cli = ' '.join(pool.cli_command('topology'))
+    pids = ' '.join(str(daemon.process.pid) for daemon in pool.daemons() if daemon.running)
     print(f'\nIt is up. The operator:\n  {cli}\nLogs and sockets: {pool.directory}')
     if emulated:
         for name, host in pool.hosts.items():
             print(f'On {name}:  CXLPOOL_SOCKET={host.socket} {pool.build}/bin/pool-write --region NAME')
-        pids = [pool.manager.process.pid, *(h.agent.process.pid for h in pool.hosts.values())]
-        print(f'End it:  kill {" ".join(map(str, pids))}; rm -r {pool.directory}')
+        pids = f'{pids} {" ".join(str(h.agent.process.pid) for h in pool.hosts.values())}'
+        print(f'End it:  kill {pids}; rm -r {pool.directory}')
     else:
         print(f'On a host:  qemu-cxl/rack exec --dir {pool.directory}/rack host-a -- cxl list')
-        print(f'End it:  kill {pool.manager.process.pid}; qemu-cxl/rack down --dir {pool.directory}/rack; rm -r {pool.directory}')
+        print(f'End it:  kill {pids}; qemu-cxl/rack down --dir {pool.directory}/rack; rm -r {pool.directory}')
 
 
 def main():
@@ -172,17 +207,21 @@ def main():
     parser.add_argument('--build', type=Path, required=True)
     parser.add_argument('--emulated', action='store_true')
     parser.add_argument('--shared', action='store_true')
+    parser.add_argument('--replicated', action='store_true')
     parser.add_argument('--keep', action='store_true')
     parser.add_argument('--json', type=Path)
     arguments = parser.parse_args()
+    if arguments.replicated and not etcd_program():
+        parser.error('there is no etcd here; it comes with qemu-cxl/fetch --with etcd')
 
     directory = Path(tempfile.mkdtemp(prefix='cxlpool-demo-'))
     directory.chmod(0o755)
     if arguments.emulated:
-        pool = (SharedPool if arguments.shared else EmulatedPool)(arguments.build, directory)
+        kind = SharedPool if arguments.shared else EmulatedPool
     else:
         from .rack import RackPool, SharedRackPool
-        pool = (SharedRackPool if arguments.shared else RackPool)(arguments.build, directory)
+        kind = SharedRackPool if arguments.shared else RackPool
+    pool = (replicated(kind) if arguments.replicated else kind)(arguments.build, directory)
     demo = Demo(pool, arguments.emulated)
     start, failed = time.monotonic(), False
     try:
@@ -198,7 +237,7 @@ def main():
     print(f'{"FAILED" if failed else "All held"} in {seconds:.1f} s')
     if arguments.json:
         arguments.json.write_text(json.dumps({
-            'driver': pool.driver, 'ok': not failed,
+            'driver': pool.driver, 'replicated': demo.replicated, 'ok': not failed,
             'seconds': round(seconds, 3), 'steps': demo.steps}, indent=2) + '\n')
     if arguments.keep:
         how_to_talk(pool, arguments.emulated)

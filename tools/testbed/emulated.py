@@ -111,8 +111,7 @@ class EmulatedPool(Pool):
     def close(self):
         for host in self.hosts.values():
             host.agent.kill()
-        if self.manager:
-            self.manager.kill()
+        self.kill_managers()
 
     def __enter__(self):
         try:

@@ -41,8 +41,7 @@ class Pool:
     def __init__(self, build: Path, directory: Path):
         self.build, self.directory = Path(build), Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
-        self.addresses = f'127.0.0.1:{self.port}'  # As the CLI and agents have them.
+        self.listen([free_port()])
         self.pki = self.directory / 'pki'
         self.manager = None
         self.hosts = {}
@@ -53,6 +52,11 @@ class Pool:
 
     def host_names(self):
         raise NotImplementedError
+
+    def listen(self, ports):
+        """Where each manager listens, once its configuration is written."""
+        self.ports, self.port = ports, ports[0]
+        self.addresses = ','.join(f'127.0.0.1:{port}' for port in ports)  # As the CLI, and agents on this machine, have them.
 
     # Certificates and configuration.
     def make_pki(self):
@@ -94,6 +98,14 @@ driver = "{self.driver}"
                 raise TestbedError(f'cxlpool-fm ended; log:\n{self.manager.tail()}')
             return self.try_cli('capacity', timeout='2s') is not None
         wait_until(answers, 30, 'the manager answers')
+
+    def daemons(self):
+        """What runs for it on this machine, but for hosts."""
+        return [self.manager] if self.manager else []
+
+    def kill_managers(self):
+        if self.manager:
+            self.manager.kill()
 
     def restart_manager(self, env=None):
         self.manager.kill()

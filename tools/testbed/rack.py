@@ -9,10 +9,9 @@ from .pool import Pool, free_port
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / 'qemu-cxl'))
 
-from cxlrack.rack import Rack  # noqa: E402
+from cxlrack.rack import MANAGER_GUEST_PORT, Rack  # noqa: E402
 from cxlrack import topology as topologies  # noqa: E402
 
-GUEST_MANAGER = 'fm.cxlpool:7600'
 AGENT_LOG = '/var/log/cxlpool-agent.log'
 
 
@@ -41,13 +40,18 @@ class RackPool(Pool):
     def host_names(self):
         return [host.name for host in self.topology.hosts]
 
+    def guest_ports(self):
+        """Port of fm.cxlpool in hosts -> where that manager listens."""
+        return {MANAGER_GUEST_PORT + number: port for number, port in enumerate(self.ports)}
+
     def agent_toml(self, name):
+        addresses = ','.join(f'fm.cxlpool:{port}' for port in self.guest_ports())
         return f'''
 host = "{name}"
 adapter = "{self.adapter}"
 observe_interval = "1s"
 [manager]
-address = "{GUEST_MANAGER}"
+address = "{addresses}"
 [tls]
 ca = "/etc/cxlpool/ca.pem"
 cert = "/etc/cxlpool/host.pem"
@@ -78,7 +82,7 @@ socket = "/run/cxlpool/agent.sock"
             self.image = make_image(self.build, self.directory / 'image', self.programs, self.applications)
         self.make_pki()
         self.rack = Rack.up(self.topology_name, self.directory / 'rack', self.image,
-                            {name: self.overlay(name) for name in self.host_names()}, manager_port=self.port)
+                            {name: self.overlay(name) for name in self.host_names()}, forwards=self.guest_ports())
         self.hosts = {name: self.rack.host(name) for name in self.host_names()}
         self.enrol_unheard()
         self.write_manager_config()
@@ -88,12 +92,13 @@ socket = "/run/cxlpool/agent.sock"
 
     def enrol_unheard(self):
         """Where no agent dials yet: one that comes before its host is enrolled tries again a minute later."""
-        dialled, self.port = self.port, free_port()
+        dialled = self.ports
+        self.listen([free_port() for _ in dialled])
         self.write_manager_config()
         self.start_manager()
         self.enrol_hosts()
-        self.manager.kill()
-        self.port = dialled
+        self.kill_managers()
+        self.listen(dialled)
 
     def agent_logs(self):
         for name, guest in self.hosts.items():
@@ -108,8 +113,7 @@ socket = "/run/cxlpool/agent.sock"
                     yield name, f'does not answer: {error}'
 
     def close(self):
-        if self.manager:
-            self.manager.kill()
+        self.kill_managers()
         if self.rack:
             self.rack.down()
 

@@ -63,7 +63,8 @@ class Etcd:
 
     def start(self):
         for member in self.members:
-            member.start()
+            if not member.running:
+                member.start()
         return self
 
     def leader(self):
@@ -87,19 +88,19 @@ class Etcd:
                 member.process.wait()
 
 
-class ReplicatedPool(EmulatedPool):
-    """`managers`: how many. All of them, and the agents, are processes of this machine."""
+class ReplicatedManagers:
+    """Mixed in before a kind of pool. `managers`: how many; all of them are processes of this machine, as etcd's members are."""
 
     def __init__(self, build, directory, managers=2, takeover='1500ms', **shape):
         super().__init__(build, directory, **shape)
         self.takeover = takeover
         self.etcd = Etcd(self.directory)
-        self.ports = [lasting_port() for _ in range(managers)]
         self.metrics_ports = [lasting_port() for _ in range(managers)]
-        self.addresses = ','.join(f'{LOOPBACK}:{port}' for port in self.ports)
+        self.listen([lasting_port() for _ in range(managers)])
         self.managers = []
 
     def write_manager_config(self):
+        self.managers = []
         for number, port in enumerate(self.ports):
             path = self.directory / f'fm{number}.toml'
             path.write_text(f'''
@@ -130,25 +131,41 @@ driver = "{self.driver}"
         for manager in self.managers:
             manager.start(env)
         if wait:
-            wait_until(lambda: self.try_cli('capacity', timeout='2s'), 60, 'a manager leads')
+            self.wait_manager()
 
-    def leader(self):
+    def wait_manager(self):
+        wait_until(lambda: self.try_cli('capacity', timeout='2s'), 60, 'a manager leads')
+
+    def daemons(self):
+        return [*self.managers, *self.etcd.members]
+
+    def kill_managers(self):
+        for manager in self.managers:
+            manager.kill()
+
+    def leader(self, timeout='1s'):
         """The number of the manager that serves; None: none does at the moment."""
         for number, manager in enumerate(self.managers):
             if not manager.running:
                 continue
-            one = subprocess.run(self.cli_command('capacity', timeout='1s', managers=f'{LOOPBACK}:{self.ports[number]}'),
+            one = subprocess.run(self.cli_command('capacity', timeout=timeout, managers=f'{LOOPBACK}:{self.ports[number]}'),
                                  capture_output=True)
             if one.returncode == 0:
                 return number
         return None
 
     def wait_leader(self, timeout=30):
-        return wait_until(lambda: [n for n in [self.leader()] if n is not None], timeout, 'a manager leads')[0]
+        return wait_until(lambda: [n for n in [self.leader('100ms')] if n is not None], timeout, 'a manager leads')[0]
 
     def close(self):
-        for host in self.hosts.values():
-            host.agent.kill()
-        for manager in self.managers:
-            manager.kill()
+        super().close()
         self.etcd.close()
+
+
+class ReplicatedPool(ReplicatedManagers, EmulatedPool):
+    """Agents are processes of this machine, too."""
+
+
+def replicated(kind):
+    """That kind of pool, with several managers."""
+    return type(f'Replicated{kind.__name__}', (ReplicatedManagers, kind), {})
