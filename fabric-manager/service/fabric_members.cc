@@ -171,8 +171,15 @@ void FabricMembers::TakeDevices(const FabricView& view) {
     }
   }
   writer_->SetReachable(why_not);
-  for (const auto& [id, why] : why_not) {
-    for (const RegionPtr& region : writer_->state().RegionsOn(id)) active_->Touch(region->key);
+  if (why_not.empty()) return;
+  // One walk, and only of Regions that hosts have: of a million others each would be stepped for
+  // nothing, while this thread gives no sign of life. What is not settled is active anyway.
+  for (const auto& [key, region] : writer_->state().regions()) {
+    if (region->attachments.empty()) continue;
+    const bool concerned =
+        std::any_of(why_not.begin(), why_not.end(),
+                    [&](const auto& entry) { return region->HasBytesOn(entry.first); });
+    if (concerned) active_->Touch(key);
   }
 }
 

@@ -66,8 +66,15 @@ Reconciler::Reconciler(Options options, Executor* executor, Clock* clock, Writer
 
 // It answers behind the devices that the first look showed: who is served from then on finds them.
 void Reconciler::Start(Done done) {
-  for (const Key key : writer_->state().RegionKeys()) {
-    const Region& region = **writer_->state().FindRegion(key);
+  // Of a million Regions most are nobody's and settled: they are looked at once, and not sorted.
+  std::vector<RegionPtr> regions;
+  for (const auto& [key, region] : writer_->state().regions()) {
+    if (!region->attachments.empty() || !Settled(*region)) regions.push_back(region);
+  }
+  std::sort(regions.begin(), regions.end(),
+            [](const RegionPtr& a, const RegionPtr& b) { return a->key < b->key; });
+  for (const RegionPtr& each : regions) {
+    const Region& region = *each;
     for (const Attachment& attachment : region.attachments) {
       Track& track = tracks_.Of(region, attachment);
       // An earlier manager may have bound any of them, and the fabric lost it since.
@@ -76,7 +83,7 @@ void Reconciler::Start(Done done) {
       }
       agents_.OfferAsRecorded(region, attachment, track);
     }
-    if (!Settled(region)) active_.Touch(key);
+    if (!Settled(region)) active_.Touch(region.key);
   }
   for (const auto& [id, device] : writer_->state().devices()) {
     if (device.service != DeviceService::kFailed) continue;
