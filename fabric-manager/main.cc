@@ -178,8 +178,9 @@ class Manager {
   absl::Status StandBy() {
     auto server = StandbyServer::Start(ServerOptionsOf(config_, {}, tls_), [this] {
       const StoreOwner owner = owner_.Get();
+      // What was taken in, not what the owner is at: reading all of it takes a while.
       return StandbyFacts{
-          .leader = owner.address, .epoch = owner.epoch, .revision = owner.revision};
+          .leader = owner.address, .epoch = owner.epoch, .revision = views_.Get()->revision};
     });
     if (!server.ok()) return server.status();
     standby_ = *std::move(server);
