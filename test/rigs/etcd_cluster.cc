@@ -59,8 +59,11 @@ std::string EtcdCluster::Program() {
 }
 
 // All are started before any is waited for: a member alone has no quorum, and answers nothing.
-EtcdCluster::EtcdCluster(int members) : members_(static_cast<size_t>(members)) {
-  std::string pattern = (std::filesystem::temp_directory_path() / "cxlpool-etcd-XXXXXX").string();
+EtcdCluster::EtcdCluster(int members, const std::string& parent)
+    : members_(static_cast<size_t>(members)) {
+  const std::filesystem::path in =
+      parent.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path(parent);
+  std::string pattern = (in / "cxlpool-etcd-XXXXXX").string();
   directory_ = ::mkdtemp(pattern.data());
   for (Member& member : members_) {
     member.client_port = FreePort();

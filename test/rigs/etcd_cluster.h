@@ -15,8 +15,9 @@ class EtcdCluster {
   // The program that qemu-cxl/fetch --with etcd brings; empty: it is not there.
   static std::string Program();
 
-  // Waits until they have a leader. Their files are gone with it.
-  explicit EtcdCluster(int members);
+  // Waits until they have a leader. Their files lie below `parent` (empty: where temporary files
+  // do), and are gone with it.
+  explicit EtcdCluster(int members, const std::string& parent = "");
   ~EtcdCluster();
   EtcdCluster(const EtcdCluster&) = delete;
   EtcdCluster& operator=(const EtcdCluster&) = delete;

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cxlpool/v1/pool_service.pb.h"
-#include "etcd.pb.h"
+#include "etcd/v3/kv.pb.h"
 #include "tools/benches/servers.h"
 
 namespace cxlpool::bench {
@@ -65,11 +65,18 @@ std::string EtcdTxnRequest(absl::string_view value, int batch) {
   return txn.SerializeAsString();
 }
 
+std::string EtcdTxnOfOne(absl::string_view value) {
+  etcdserverpb::TxnRequest txn;
+  *txn.add_success()->mutable_request_put() = OnePut(value);
+  return txn.SerializeAsString();
+}
+
 std::string EtcdCountRequest() {
   etcdserverpb::RangeRequest range;
   range.set_key("records/");
   range.set_range_end("records0");
-  range.set_count_only(true);
+  range.set_limit(1);
+  range.set_keys_only(true);
   return range.SerializeAsString();
 }
 

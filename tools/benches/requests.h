@@ -15,6 +15,7 @@ namespace cxlpool::bench {
 
 inline constexpr char kAllocate[] = "/cxlpool.v1.PoolService/AllocateRegion";
 inline constexpr char kBatchAllocate[] = "/cxlpool.v1.PoolService/BatchAllocateRegions";
+inline constexpr char kGetCapacity[] = "/cxlpool.v1.PoolService/GetCapacity";
 inline constexpr char kEtcdPut[] = "/etcdserverpb.KV/Put";
 inline constexpr char kEtcdTxn[] = "/etcdserverpb.KV/Txn";
 inline constexpr char kEtcdRange[] = "/etcdserverpb.KV/Range";
@@ -44,7 +45,9 @@ std::string BatchAllocateRequest(uint64_t seed, int batch);
 // One put, and a transaction of `batch` puts, each with a key of its own.
 std::string EtcdPutRequest(absl::string_view value);
 std::string EtcdTxnRequest(absl::string_view value, int batch);
-// How many keys there are.
+// A transaction of one put.
+std::string EtcdTxnOfOne(absl::string_view value);
+// The first key, and how many there are, which etcd counts for every range.
 std::string EtcdCountRequest();
 
 }  // namespace cxlpool::bench

@@ -10,9 +10,9 @@
 #include <fstream>
 #include <iterator>
 #include <system_error>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tools/benches/report.h"
 
 namespace cxlpool::bench {
@@ -32,11 +32,12 @@ absl::Status MakeDirectory(const std::string& path) {
   return absl::UnavailableError(absl::StrCat("cannot make ", path, ": ", std::strerror(errno)));
 }
 
-std::string ManagerConfig(const std::string& address, const std::string& directory) {
+// `store`: lines of that table.
+std::string ManagerConfig(const std::string& address, const std::string& directory,
+                          const std::string& store) {
   std::string config =
-      absl::StrCat("[[listen]]\naddress = \"", address, "\"\ninsecure = true\n[store]\npath = \"",
-                   StoreFile(directory), "\"\n[fabric]\ndriver = \"emulated\"\nroot = \"",
-                   directory, "/fabric\"\n");
+      absl::StrCat("[[listen]]\naddress = \"", address, "\"\ninsecure = true\n[store]\n", store,
+                   "[fabric]\ndriver = \"emulated\"\nroot = \"", directory, "/fabric\"\n");
   for (int i = 0; i < kDevices; ++i) {
     absl::StrAppend(&config, "[[device]]\nid = \"cmm-", i, "\"\ncapacity = ", kDeviceBytes,
                     "\ngranule = ", kGranuleBytes, "\n");
@@ -44,21 +45,43 @@ std::string ManagerConfig(const std::string& address, const std::string& directo
   return config;
 }
 
+// Configuration and log bear its name.
+absl::StatusOr<Server> StartNamed(const std::string& program, const std::string& directory,
+                                  const std::string& name, const std::string& address,
+                                  const std::string& store) {
+  if (absl::Status status = MakeDirectory(directory); !status.ok()) return status;
+  const std::string config = absl::StrCat(directory, "/", name, ".toml");
+  const std::string log = absl::StrCat(directory, "/", name, ".log");
+  if (absl::Status status = WriteFile(config, ManagerConfig(address, directory, store));
+      !status.ok()) {
+    return status;
+  }
+  auto child = Child::Start({program, "--config", config}, log);
+  if (!child.ok()) return child.status();
+  return Server{*std::move(child), address, log};
+}
+
 }  // namespace
 
 std::string StoreFile(const std::string& directory) { return directory + "/store/pool.db"; }
 
 absl::StatusOr<Server> StartManager(const std::string& program, const std::string& directory) {
-  auto address = FreeAddress();
+  const auto address = FreeAddress();
   if (!address.ok()) return address.status();
-  if (absl::Status status = MakeDirectory(directory); !status.ok()) return status;
-  const std::string config = directory + "/fm.toml", log = directory + "/fm.log";
-  if (absl::Status status = WriteFile(config, ManagerConfig(*address, directory)); !status.ok()) {
-    return status;
-  }
-  auto child = Child::Start({program, "--config", config}, log);
-  if (!child.ok()) return child.status();
-  return Server{*std::move(child), *address, log};
+  return StartNamed(program, directory, "fm", *address,
+                    absl::StrCat("path = \"", StoreFile(directory), "\"\n"));
+}
+
+absl::StatusOr<Server> StartManagerOnEtcd(const std::string& program, const std::string& directory,
+                                          const std::string& name,
+                                          const std::vector<std::string>& endpoints,
+                                          const std::string& prefix) {
+  const auto address = FreeAddress();
+  if (!address.ok()) return address.status();
+  return StartNamed(
+      program, directory, name, *address,
+      absl::StrCat("kind = \"etcd\"\nendpoints = [\"", absl::StrJoin(endpoints, "\", \""),
+                   "\"]\nprefix = \"", prefix, "\"\nadvertise = \"", *address, "\"\n"));
 }
 
 absl::StatusOr<Server> StartEcho(const std::string& program, const std::string& directory,

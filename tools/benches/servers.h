@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tools/benches/child.h"
@@ -26,6 +27,13 @@ inline constexpr uint64_t kGranuleBytes = uint64_t{1} << 20;
 // which is made where it is missing. Started again with the same directory, it goes on with the
 // same store. `program`: its path.
 absl::StatusOr<Server> StartManager(const std::string& program, const std::string& directory);
+
+// The same, its store on etcd: several, with different names and the same directory, are managers
+// of one pool. `prefix`: of the pool's keys.
+absl::StatusOr<Server> StartManagerOnEtcd(const std::string& program, const std::string& directory,
+                                          const std::string& name,
+                                          const std::vector<std::string>& endpoints,
+                                          const std::string& prefix);
 
 // Its database, below the directory that it was started with.
 std::string StoreFile(const std::string& directory);
