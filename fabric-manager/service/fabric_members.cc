@@ -176,9 +176,9 @@ void FabricMembers::TakeDevices(const FabricView& view) {
   // nothing, while this thread gives no sign of life. What is not settled is active anyway.
   for (const auto& [key, region] : writer_->state().regions()) {
     if (region->attachments.empty()) continue;
-    const bool concerned =
-        std::any_of(why_not.begin(), why_not.end(),
-                    [&](const auto& entry) { return region->HasBytesOn(entry.first); });
+    const bool concerned = std::any_of(why_not.begin(), why_not.end(), [&](const auto& entry) {
+      return region->HasBytesOn(entry.first);
+    });
     if (concerned) active_->Touch(key);
   }
 }
