@@ -35,7 +35,8 @@ absl::Status Connection::Retry(const std::string& request_id,
                                absl::FunctionRef<absl::Status(absl::Duration left)> attempt) {
   const absl::Duration end = pacer_.Elapsed() + timeout_;
   const std::string after = fail_fast_ ? "one try" : absl::FormatDuration(timeout_);
-  Backoff backoff;
+  Backoff backoff(std::random_device{}(),
+                  stub_.addresses().size() > 1 ? Backoff::kMostOfSeveral : Backoff::kMost);
   absl::Duration left = timeout_;
   while (true) {
     absl::Status status = attempt(left);

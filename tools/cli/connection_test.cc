@@ -151,6 +151,8 @@ TEST(BackoffTest, DoublesToItsMostAndStartsAgain) {
   }
   backoff.Reset();
   EXPECT_LE(backoff.Next(), Backoff::kFirst);
+  Backoff of_several(1, Backoff::kMostOfSeveral);
+  for (int i = 0; i < 8; ++i) EXPECT_LE(of_several.Next(), Backoff::kMostOfSeveral);
 }
 
 TEST(ConnectionTest, FailFastTriesOnce) {

@@ -38,20 +38,24 @@ class SystemPacer : public Pacer {
 
 class Backoff {
  public:
-  explicit Backoff(uint32_t seed = std::random_device{}()) : random_(seed) {}
+  explicit Backoff(uint32_t seed = std::random_device{}(), absl::Duration most = kMost)
+      : random_(seed), most_(most) {}
 
   absl::Duration Next() {
     const absl::Duration step = step_;
-    step_ = std::min(2 * step_, kMost);
+    step_ = std::min(2 * step_, most_);
     return step * std::uniform_real_distribution<double>(0.5, 1.0)(random_);
   }
   void Reset() { step_ = kFirst; }
 
   static constexpr absl::Duration kFirst = absl::Milliseconds(100);
   static constexpr absl::Duration kMost = absl::Seconds(2);
+  // Of several managers another leads within a second or two.
+  static constexpr absl::Duration kMostOfSeveral = absl::Milliseconds(400);
 
  private:
   std::minstd_rand random_;
+  const absl::Duration most_;
   absl::Duration step_ = kFirst;
 };
 
