@@ -25,6 +25,7 @@ constexpr absl::Duration kBefore = absl::Milliseconds(80);  // Of load, at most,
 constexpr int kMembers = 3;
 // Within which somebody leads again, whatever fell.
 constexpr absl::Duration kLeads = absl::Seconds(20);
+constexpr absl::Duration kEnds = absl::Seconds(10);  // A manager that is told to.
 
 // How long it took, of all the times that something happened.
 class Times {
@@ -115,9 +116,13 @@ class HaTrials {
         const absl::Status status = HasEndedItself(leader);
         return status.ok() ? Leads(begun, &alone_) : status;
       }
-      case 2:
+      case 2: {
         leader.Signal(SIGTERM);
-        return Leads(begun, nullptr);
+        const absl::Status status = Leads(begun, nullptr);
+        // It answers its last calls still, and is no standby for the next fault.
+        if (!status.ok() || !leader.started()) return status;
+        return leader.Wait(kEnds).status();
+      }
       case 3:
         etcd.Kill(member);
         absl::SleepFor(2 * term);
