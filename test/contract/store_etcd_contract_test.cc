@@ -25,8 +25,8 @@ namespace {
 
 // Three members for all tests: each has keys of its own.
 EtcdCluster& Cluster() {
-  static auto* const cluster = new EtcdCluster(3);
-  return *cluster;
+  static EtcdCluster cluster(3);
+  return cluster;
 }
 
 class EtcdHarness : public StoreHarness {
