@@ -77,6 +77,7 @@ SqliteStoreOptions StoreOptionsOf(const FmConfig& config) {
   return options;
 }
 
+// But for what main.cc hands in: what is told of each sign of life, and what counts.
 EtcdStoreOptions EtcdOptionsOf(const FmConfig& config) {
   EtcdStoreOptions options;
   options.etcd.endpoints = config.etcd.endpoints;
@@ -130,6 +131,7 @@ ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& 
   return options;
 }
 
+// Files that are not there take nothing: the log is gone after an orderly end.
 std::optional<uint64_t> StoreBytes(const FmConfig& config) {
   if (config.store != FmConfig::StoreKind::kSqlite) return std::nullopt;
   uint64_t bytes = 0;
@@ -151,6 +153,7 @@ absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const FmConfig& config) {
   return TlsErrorAt(source.status(), files, config.where);
 }
 
+// TlsErrorAt names files as keys of [tls]; these are keys of [store].
 absl::Status CheckEtcdTls(const FmConfig& config) {
   const FmConfig::Etcd& etcd = config.etcd;
   if (config.store != FmConfig::StoreKind::kEtcd || etcd.ca.empty()) return absl::OkStatus();

@@ -31,6 +31,7 @@ AgentOptions CoreOptionsOf(const AgentConfig& config, const AgentSelf& self) {
   return options;
 }
 
+// All managers have certificates of one name: which of them is dialled does not matter.
 GrpcLinkOptions LinkOptionsOf(const AgentConfig& config, std::shared_ptr<TlsSource> tls) {
   GrpcLinkOptions options;
   options.addresses = config.managers;
@@ -74,6 +75,7 @@ LinuxHostMemoryOptions LinuxOptionsOf(const AgentConfig& config) {
   return options;
 }
 
+// Grants hold for one boot: the file is for the next agent of it, and no other takes them up.
 SharedHostOptions SharedOptionsOf(const AgentConfig& config, const std::string& boot_id) {
   SharedHostOptions options;
   options.grants_path = RunFile(config, CXLPOOL_MUTANT("grants-are-not-kept") ? "" : "grants");
@@ -99,6 +101,8 @@ LocalServerOptions ServerOptionsOf(const AgentConfig& config) {
   return options;
 }
 
+// On a real host where applications look for devices; beside the socket where all is emulated, so
+// that many agents can run on a machine.
 std::string PathsFolderOf(const AgentConfig& config) {
   return config.is_real_host() ? "/dev/cxlpool" : RunFile(config, "paths");
 }

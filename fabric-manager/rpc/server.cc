@@ -21,6 +21,8 @@
 namespace cxlpool::fm {
 namespace {
 
+// What belongs together for as long as it listens. A member is used by those that come after it,
+// and ends after them.
 class Server final : public RpcServer {
  public:
   Server(const ServerOptions& options, Executor* executor, PoolService* pool,
@@ -82,11 +84,15 @@ class Server final : public RpcServer {
   std::vector<int> ports() const override { return front_.ports(); }
 
  private:
+  // Whom the connection belongs to is known with its first call, and counts from then on: each
+  // identity may have so many. A caller without TLS has none.
   absl::Status LetIn(const std::string& peer, const Caller& caller) {
     return front_.listener().Prove(peer, caller.is_local() ? "" : caller.identity(),
                                    caller.is_host());
   }
-  // `method` is empty for the hello of a session.
+  // Who was turned away, for the audit trail and for the health's list of peers. What is an agent's
+  // is told apart: the operator mends it elsewhere. `method` is empty for the hello of a session.
+  // The peer's port is left out: it is another one each time.
   void Refused(const std::string& peer, const std::string& method, const absl::Status& why) {
     refusal_trail_.NoteUnread(method, peer, why);
     const bool is_agent = method.empty() || absl::StartsWith(method, "/cxlpool.v1.HostService/");

@@ -46,6 +46,7 @@ class NotServing final : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer answer_;
 };
 
+// One answer for every method, so that no request is ever parsed.
 class Standby final : public StandbyServer, private grpc::CallbackGenericService {
  public:
   Standby(const ConnectionLimits& limits, std::function<StandbyFacts()> facts)
@@ -60,6 +61,8 @@ class Standby final : public StandbyServer, private grpc::CallbackGenericService
   std::vector<int> ports() const override { return front_.ports(); }
 
  private:
+  // Health is asked by load balancers, which know a status and no refusal: a check is answered, and
+  // a watch hears the same and then ends as every call does. Who may not connect hears only that.
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
     const absl::Status answer = AnswerTo(*context);
@@ -71,7 +74,9 @@ class Standby final : public StandbyServer, private grpc::CallbackGenericService
     return new NotServing(check ? grpc::Status::OK : ToWire(answer, *context));
   }
 
-  // A peer that is known has its connection counted as its own, as with a manager that leads.
+  // A peer that is known has its connection counted as its own, as with a manager that leads; one
+  // that has more than it may hears that. Without a certificate there is nothing to go by: a token
+  // could only be judged with the pool's records.
   absl::Status AnswerTo(const grpc::GenericCallbackServerContext& context) {
     const absl::StatusOr<PeerIdentity> identity = IdentityOf(*context.auth_context());
     if (!identity.ok()) return NotLeader(nullptr);

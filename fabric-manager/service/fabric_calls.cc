@@ -54,11 +54,15 @@ bool FabricCalls::MayCall(const Track& track) const {
 
 void FabricCalls::BackOff(Track& track) { track.not_before = clock_->Elapsed() + options_.retry; }
 
+// From here on a look that began before says nothing of the Track.
 void FabricCalls::Began(Track& track) {
   ++track.driver_calls;
   track.driver_epoch = ++epoch_;
 }
 
+// Takes an answer on the executor: `then` with what is known of the segment. The Track may be gone,
+// or have fewer segments than when it was asked. A host whose life ended meanwhile is taken for
+// unbound with the last answer that was outstanding, and not before: that call may have bound.
 void FabricCalls::Ended(uint64_t generation, uint32_t segment,
                         std::function<void(Track&, SegmentKnown&)> then) {
   executor_->Post([this, generation, segment, then = std::move(then)] {
@@ -75,6 +79,8 @@ void FabricCalls::Ended(uint64_t generation, uint32_t segment,
   });
 }
 
+// One call for each segment of the move. `incarnation` and `claim`: under which the host was last
+// believed; under others the driver does nothing.
 void FabricCalls::Bind(const Region& region, const Attachment& attachment, size_t part,
                        Track& track, const Move& move, const std::string& incarnation,
                        uint64_t claim) {
@@ -119,6 +125,7 @@ void FabricCalls::Bind(const Region& region, const Attachment& attachment, size_
   }
 }
 
+// Success is no proof: the host has been asked to let go, and may hold on.
 void FabricCalls::BeginUnbind(const Region& region, const Attachment& attachment, size_t part,
                               Track& track, const Move& move) {
   for (uint32_t in_part : move.segments) {
@@ -147,6 +154,8 @@ void FabricCalls::BeginUnbind(const Region& region, const Attachment& attachment
   }
 }
 
+// Of the segments that are not proven yet. Without proof in time the Region is stuck there, and
+// says what an operator can do.
 void FabricCalls::AwaitUnbound(const Region& region, const Attachment& attachment, size_t part,
                                Track& track) {
   for (uint32_t index = attachment.parts[part].first_segment; index < attachment.EndOf(part);
@@ -188,6 +197,9 @@ void FabricCalls::LifeEnded(Track& track) {
   track.stuck.clear();
 }
 
+// Takes a look for what it says of each segment: bound under the segment's own key, bound
+// otherwise, absent, or nothing. Absence counts only where the fabric could look, or the host is
+// gone.
 void FabricCalls::TakeView(const std::string& only, const FabricView& view, uint64_t epoch,
                            const std::function<bool(const std::string& host)>& is_gone,
                            ActiveRegions& active) {

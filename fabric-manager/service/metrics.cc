@@ -360,6 +360,7 @@ void AddCalls(MetricsText& out, const Meters& meters, const ManagerFacts& facts)
             Number(facts.watch_lag));
 }
 
+// Not where every address is insecure.
 void AddCertificates(MetricsText& out, const ManagerFacts& facts) {
   if (facts.certificate.has_value() && facts.authority.has_value()) {
     out.Gauge("cxlpool_tls_certificate_not_after_timestamp_seconds",
@@ -373,6 +374,8 @@ void AddRevision(MetricsText& out, uint64_t revision) {
   out.Gauge("cxlpool_store_revision", "Revision of the pool.", Number(revision));
 }
 
+// Of a leader and of a standby alike, and of a manager that is alone: alerts ask whether any of a
+// pool's managers leads.
 void AddReplica(MetricsText& out, const ReplicaFacts& replica) {
   out.Gauge("cxlpool_fm_leader", "Whether this manager leads; one that does not stands by.",
             replica.leads ? 1 : 0);
@@ -442,6 +445,7 @@ std::string ManagerMetrics(const PoolView& view, const Meters& meters, const Man
   return out.text();
 }
 
+// The pool's figures are the leader's to tell: told twice they would be summed up.
 std::string StandbyMetrics(const ManagerFacts& facts) {
   MetricsText out;
   AddRevision(out, facts.replica.revision);

@@ -30,6 +30,7 @@ bool IsIpv6(const std::string& text) {
   return inet_pton(AF_INET6, text.c_str(), &address) == 1;
 }
 
+// Underscores are in no host name of the standard, and in many that are in use.
 bool IsHostName(absl::string_view text) {
   return !text.empty() && text.size() <= kMaxHostName &&
          std::all_of(text.begin(), text.end(), [](char c) {
@@ -95,6 +96,7 @@ absl::StatusOr<Address> ParseAddress(absl::string_view text) {
   return ParseHostAndPort(text, 1);
 }
 
+// One address is a list of one, and its error then says what is wrong with it, not with the list.
 absl::StatusOr<std::vector<std::string>> ParseAddressList(absl::string_view text) {
   constexpr char kList[] = "write them as in fm-1:7600,fm-2:7600, each once";
   const auto wrong = [&](absl::string_view what) {

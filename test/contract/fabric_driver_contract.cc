@@ -35,6 +35,7 @@ void FabricDriverContract::TearDown() {
   for (const BoundLd& ld : view->bound) EXPECT_TRUE(Unbind(ld).ok());
 }
 
+// The next life of a manager has a higher epoch than the one before.
 void FabricDriverContract::StartDriver() {
   events_ = std::make_shared<FabricEventLog>();
   ++known_.epoch;
@@ -42,6 +43,7 @@ void FabricDriverContract::StartDriver() {
   AwaitAll(driver());
 }
 
+// Until the driver has claimed every host, which may take more than one look.
 void FabricDriverContract::AwaitAll(FabricDriver& driver) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (true) {
