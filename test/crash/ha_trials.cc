@@ -50,32 +50,16 @@ class HaTrials {
  public:
   absl::Status Run(uint64_t seed, bool trace) {
     std::mt19937_64 random(seed * 0x9e3779b97f4a7c15u);
-    if (pool_ == nullptr) {
-      auto made = LoadedPool::Make(&hits_, /*managers=*/2);
-      if (!made.ok()) return made.status();
-      pool_ = *std::move(made);
-    }
-    absl::Status status = RunOne(random, trace);
-    if (status.ok() && pool_->lives() >= kFaultsOfAPool) status = End();
-    if (!status.ok()) pool_.reset();
-    return status;
+    return pools_.Run([&](LoadedPool& pool) { return RunOne(pool, random, trace); });
   }
 
-  absl::Status End() {
-    if (pool_ == nullptr) return absl::OkStatus();
-    absl::Status status = pool_->Finish();
-    answered_ += pool_->answered();
-    changes_ += pool_->changes();
-    pool_.reset();
-    return status;
-  }
+  absl::Status End() { return pools_.End(); }
 
   std::string Summary() const {
-    const uint64_t answered = answered_ + (pool_ == nullptr ? 0 : pool_->answered());
-    const uint64_t changes = changes_ + (pool_ == nullptr ? 0 : pool_->changes());
-    return absl::StrCat(WithCommas(answered), " calls answered, ", WithCommas(changes),
-                        " changes, each in the audit trail; ", hits_.Text(),
-                        "; a takeover alone: ", alone_.Text(), "; with a member: ", both_.Text());
+    return absl::StrCat(WithCommas(pools_.answered()), " calls answered, ",
+                        WithCommas(pools_.changes()), " changes, each in the audit trail; ",
+                        hits_.Text(), "; a takeover alone: ", alone_.Text(),
+                        "; with a member: ", both_.Text());
   }
 
   std::string Missing() const {
@@ -84,7 +68,7 @@ class HaTrials {
   }
 
  private:
-  absl::Status RunOne(std::mt19937_64& random, bool trace) {
+  absl::Status RunOne(LoadedPool& pool, std::mt19937_64& random, bool trace) {
     const absl::Duration before = absl::Milliseconds(random() % absl::ToInt64Milliseconds(kBefore));
     const int member = static_cast<int>(random() % kMembers);
     const uint64_t fault = random() % 7;
@@ -94,15 +78,14 @@ class HaTrials {
         "member stopped", "both",           "quorum lost"};
     if (trace) std::cout << kNames[fault] << (hosted ? ", with hosts" : "") << std::endl;
     hits_.Add(kNames[fault]);
-    return pool_->Live(random, {.crash_at = "", .hosted = hosted, .kill = [&](Process& leader) {
-                                  absl::SleepFor(before);
-                                  return Fault(fault, leader, member);
-                                }});
+    return pool.Live(random, {.crash_at = "", .hosted = hosted, .kill = [&](Process& leader) {
+                                absl::SleepFor(before);
+                                return Fault(pool.pool(), fault, leader, member);
+                              }});
   }
 
   // Carries it out, waits until somebody leads again, and mends what fell.
-  absl::Status Fault(uint64_t fault, Process& leader, int member) {
-    Pool& pool = pool_->pool();
+  absl::Status Fault(Pool& pool, uint64_t fault, Process& leader, int member) {
     fm::EtcdCluster& etcd = pool.etcd();
     const absl::Duration term = pool.layout().takeover;
     const int other = (member + 1) % kMembers;
@@ -110,15 +93,15 @@ class HaTrials {
     switch (fault) {
       case 0:
         leader.Kill();
-        return Leads(begun, &alone_);
+        return Leads(pool, begun, &alone_);
       case 1: {
         leader.Signal(SIGSTOP);
-        const absl::Status status = HasEndedItself(leader);
-        return status.ok() ? Leads(begun, &alone_) : status;
+        const absl::Status status = HasEndedItself(pool, leader);
+        return status.ok() ? Leads(pool, begun, &alone_) : status;
       }
       case 2: {
         leader.Signal(SIGTERM);
-        const absl::Status status = Leads(begun, nullptr);
+        const absl::Status status = Leads(pool, begun, nullptr);
         // It answers its last calls still, and is no standby for the next fault.
         if (!status.ok() || !leader.started()) return status;
         return leader.Wait(kEnds).status();
@@ -127,47 +110,47 @@ class HaTrials {
         etcd.Kill(member);
         absl::SleepFor(2 * term);
         etcd.Start(member);
-        return Stays(leader, begun);
+        return Stays(pool, leader, begun);
       case 4:
         etcd.Signal(member, SIGSTOP);
         absl::SleepFor(2 * term);
         etcd.Signal(member, SIGCONT);
-        return Stays(leader, begun);
+        return Stays(pool, leader, begun);
       case 5: {
         etcd.Kill(member);
         leader.Kill();
-        const absl::Status status = Leads(begun, &both_);
+        const absl::Status status = Leads(pool, begun, &both_);
         etcd.Start(member);
         return status;
       }
       default: {
         etcd.Kill(member);
         etcd.Kill(other);
-        absl::Status status = HasEndedItself(leader);
+        absl::Status status = HasEndedItself(pool, leader);
         etcd.Start(member);
         etcd.Start(other);
-        return status.ok() ? Leads(begun, nullptr) : status;
+        return status.ok() ? Leads(pool, begun, nullptr) : status;
       }
     }
   }
 
-  absl::Status Leads(absl::Time begun, Times* times) {
-    const absl::Status status = pool_->pool().AwaitServing(kLeads);
+  absl::Status Leads(Pool& pool, absl::Time begun, Times* times) {
+    const absl::Status status = pool.AwaitServing(kLeads);
     if (times != nullptr && status.ok()) times->Add(absl::Now() - begun);
     return status;
   }
 
   // One member, which may have led the others, is not worth another manager: how often it was one
   // all the same is in the summary.
-  absl::Status Stays(Process& leader, absl::Time begun) {
+  absl::Status Stays(Pool& pool, Process& leader, absl::Time begun) {
     hits_.Add(leader.Wait(absl::ZeroDuration()).ok() ? "leader lost with a member"
                                                      : "leader kept without a member");
-    return Leads(begun, nullptr);
+    return Leads(pool, begun, nullptr);
   }
 
   // The kernel ends a leader that gives no sign of life, before another may lead.
-  absl::Status HasEndedItself(Process& leader) {
-    const auto ended = leader.Wait(pool_->pool().layout().takeover);
+  absl::Status HasEndedItself(const Pool& pool, Process& leader) {
+    const auto ended = leader.Wait(pool.layout().takeover);
     if (ended.ok() && *ended == 128 + SIGKILL) return absl::OkStatus();
     return absl::InternalError(ended.ok()
                                    ? absl::StrCat("a leader that was cut off ended with ", *ended)
@@ -176,9 +159,7 @@ class HaTrials {
 
   Hits hits_;
   Times alone_, both_;
-  std::unique_ptr<LoadedPool> pool_;
-  uint64_t answered_ = 0;
-  uint64_t changes_ = 0;
+  LoadedPools pools_{&hits_, kFaultsOfAPool, /*managers=*/2};
 };
 
 }  // namespace
@@ -190,16 +171,13 @@ int main(int argc, char** argv) {
     return 77;
   }
   cxlpool::crash::HaTrials trials;
-  const int code = cxlpool::RunTrials(
+  return cxlpool::RunTrials(
       argc, argv,
       {.name = "cxlpool-ha-trials",
        .what = "managers and members of etcd fall under load; nothing acknowledged is lost",
        .ci_seeds = 60,
        .run = [&](uint64_t seed, bool trace) { return trials.Run(seed, trace); },
+       .end = [&] { return trials.End(); },
        .summary = [&] { return trials.Summary(); },
        .missing = [&](uint64_t) { return trials.Missing(); }});
-  const absl::Status end = trials.End();
-  if (end.ok()) return code;
-  std::cout << "cxlpool-ha-trials: the last pool FAILED: " << end.message() << std::endl;
-  return 1;
 }

@@ -73,34 +73,15 @@ class KillTrials {
  public:
   absl::Status Run(uint64_t seed, bool trace) {
     std::mt19937_64 random(seed * 0x9e3779b97f4a7c15u);
-    if (pool_ == nullptr) {
-      auto made = LoadedPool::Make(&hits_);
-      if (!made.ok()) return made.status();
-      pool_ = *std::move(made);
-    }
-    absl::Status status = RunOne(random, trace);
-    if (status.ok() && pool_->lives() >= kLivesOfAPool) status = End();
-    if (!status.ok()) pool_.reset();
-    return status;
+    return pools_.Run([&](LoadedPool& pool) { return RunOne(pool, random, trace); });
   }
 
-  // Ends the pool there is: everything is released, and has to come back.
-  absl::Status End() {
-    if (pool_ == nullptr) return absl::OkStatus();
-    absl::Status status = pool_->Finish();
-    answered_ += pool_->answered();
-    retried_ += pool_->retried();
-    changes_ += pool_->changes();
-    pool_.reset();
-    return status;
-  }
+  absl::Status End() { return pools_.End(); }
 
   std::string Summary() const {
-    const uint64_t answered = answered_ + (pool_ == nullptr ? 0 : pool_->answered());
-    const uint64_t retried = retried_ + (pool_ == nullptr ? 0 : pool_->retried());
-    const uint64_t changes = changes_ + (pool_ == nullptr ? 0 : pool_->changes());
-    return absl::StrCat(WithCommas(answered), " calls answered, ", WithCommas(retried),
-                        " of them sent again after a kill; ", WithCommas(changes),
+    return absl::StrCat(WithCommas(pools_.answered()), " calls answered, ",
+                        WithCommas(pools_.retried()), " of them sent again after a kill; ",
+                        WithCommas(pools_.changes()),
                         " changes, each in the audit trail; killed in: ", hits_.Text());
   }
 
@@ -109,18 +90,18 @@ class KillTrials {
   }
 
  private:
-  absl::Status RunOne(std::mt19937_64& random, bool trace) {
+  absl::Status RunOne(LoadedPool& pool, std::mt19937_64& random, bool trace) {
     const auto say = [&](const std::string& what) {
       if (trace) std::cout << what << std::endl;
     };
     const uint64_t dice = random() % 100;
     if (dice < 12) {
       say("killed while it starts");
-      return pool_->KillInStart(random, kStart);
+      return pool.KillInStart(random, kStart);
     }
     if (dice < 18) {
       say("killed in a backup");
-      return KillInBackup(*pool_, random, hits_);
+      return KillInBackup(pool, random, hits_);
     }
     if (dice < 21) {
       say("killed in a migration");
@@ -128,13 +109,12 @@ class KillTrials {
     }
     if (dice < 62) {
       say("killed at a moment");
-      return pool_->Live(random,
-                         {.crash_at = "", .hosted = false, .kill = AtAMoment(random, kLoad)});
+      return pool.Live(random, {.crash_at = "", .hosted = false, .kill = AtAMoment(random, kLoad)});
     }
     if (dice < 67) {
       say("killed at a moment, with hosts");
-      return pool_->Live(random,
-                         {.crash_at = "", .hosted = true, .kill = AtAMoment(random, 4 * kLoad)});
+      return pool.Live(random,
+                       {.crash_at = "", .hosted = true, .kill = AtAMoment(random, 4 * kLoad)});
     }
     if (dice < 96) {
       const bool hosted = dice >= 85;
@@ -142,11 +122,11 @@ class KillTrials {
       const std::string point = points[random() % points.size()];
       const std::string at = absl::StrCat(point, ":", 1 + random() % (hosted ? 6 : 4));
       say(absl::StrCat("killed at ", at));
-      return pool_->Live(random, {.crash_at = at, .hosted = hosted, .kill = AtThePoint(point)});
+      return pool.Live(random, {.crash_at = at, .hosted = hosted, .kill = AtThePoint(point)});
     }
     const std::string at = random() % 3 == 0 ? "" : kAgentPoints[random() % kAgentPoints.size()];
     say(absl::StrCat("agent killed ", at));
-    return pool_->LiveThroughAgentDeath(random, at);
+    return pool.LiveThroughAgentDeath(random, at);
   }
 
   LoadedPool::Kill AtThePoint(const std::string& point) {
@@ -163,10 +143,7 @@ class KillTrials {
   }
 
   Hits hits_;
-  std::unique_ptr<LoadedPool> pool_;
-  uint64_t answered_ = 0;
-  uint64_t retried_ = 0;
-  uint64_t changes_ = 0;
+  LoadedPools pools_{&hits_, kLivesOfAPool};
 };
 
 }  // namespace
@@ -174,16 +151,13 @@ class KillTrials {
 
 int main(int argc, char** argv) {
   cxlpool::crash::KillTrials trials;
-  const int code = cxlpool::RunTrials(
+  return cxlpool::RunTrials(
       argc, argv,
       {.name = "cxlpool-kill-trials",
        .what = "kill -9 of manager and agents under load; nothing acknowledged is lost",
        .ci_seeds = 1000,
        .run = [&](uint64_t seed, bool trace) { return trials.Run(seed, trace); },
+       .end = [&] { return trials.End(); },
        .summary = [&] { return trials.Summary(); },
        .missing = [&](uint64_t) { return trials.Missing(); }});
-  const absl::Status end = trials.End();
-  if (end.ok()) return code;
-  std::cout << "cxlpool-kill-trials: the last pool FAILED: " << end.message() << std::endl;
-  return 1;
 }

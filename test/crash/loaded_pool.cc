@@ -320,4 +320,26 @@ absl::Status LoadedPool::Finish() {
   return absl::InternalError(absl::StrCat("fsck: ", report->findings[0].what));
 }
 
+absl::Status LoadedPools::Run(const std::function<absl::Status(LoadedPool& pool)>& part) {
+  if (pool_ == nullptr) {
+    auto made = LoadedPool::Make(hits_, managers_);
+    if (!made.ok()) return made.status();
+    pool_ = *std::move(made);
+  }
+  absl::Status status = part(*pool_);
+  if (status.ok() && pool_->lives() >= lives_) status = End();
+  if (!status.ok()) pool_.reset();
+  return status;
+}
+
+absl::Status LoadedPools::End() {
+  if (pool_ == nullptr) return absl::OkStatus();
+  absl::Status status = pool_->Finish();
+  answered_ = answered();
+  retried_ = retried();
+  changes_ = changes();
+  pool_.reset();
+  return status;
+}
+
 }  // namespace cxlpool::crash

@@ -75,6 +75,36 @@ class LoadedPool {
   uint64_t lives_ = 0;
 };
 
+// One pool after the other, each through many lives: what a trial program goes through its seeds
+// with.
+class LoadedPools {
+ public:
+  // `hits` outlives this. Each pool has `lives` of `managers`.
+  LoadedPools(Hits* hits, uint64_t lives, int managers = 1)
+      : hits_(hits), lives_(lives), managers_(managers) {}
+
+  // A part of the life of the pool there is, or of a new one; a pool that has had its lives is
+  // ended. One whose promise was broken is dropped.
+  absl::Status Run(const std::function<absl::Status(LoadedPool& pool)>& part);
+
+  // Ends the pool there is (LoadedPool::Finish): everything is released, and has to come back.
+  absl::Status End();
+
+  // Of all pools so far.
+  uint64_t answered() const { return answered_ + (pool_ == nullptr ? 0 : pool_->answered()); }
+  uint64_t retried() const { return retried_ + (pool_ == nullptr ? 0 : pool_->retried()); }
+  uint64_t changes() const { return changes_ + (pool_ == nullptr ? 0 : pool_->changes()); }
+
+ private:
+  Hits* const hits_;
+  const uint64_t lives_;
+  const int managers_;
+  std::unique_ptr<LoadedPool> pool_;
+  uint64_t answered_ = 0;  // Of those that were ended.
+  uint64_t retried_ = 0;
+  uint64_t changes_ = 0;
+};
+
 // Kills at a moment of [0, longest) from now.
 LoadedPool::Kill AtAMoment(std::mt19937_64& random, absl::Duration longest);
 

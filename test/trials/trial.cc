@@ -74,7 +74,9 @@ int RunTrials(int argc, char** argv, const TrialProgram& program) {
   }
   if (program.summary) std::cout << "; " << program.summary();
   std::cout << std::endl;
-  if (failures > 0) return kFailed;
+  const absl::Status end = program.end ? program.end() : absl::OkStatus();
+  if (!end.ok()) std::cout << program.name << ": its end FAILED: " << end.message() << std::endl;
+  if (failures > 0 || !end.ok()) return kFailed;
   const std::string missing =
       program.missing && !only.has_value() ? program.missing(trials) : std::string();
   if (missing.empty()) return 0;
