@@ -66,25 +66,29 @@ class Pool:
         for host in self.host_names():
             self.run_cli('pki', 'issue', 'host', host, '--dir', self.pki)
 
-    def write_manager_config(self):
-        store = self.directory / 'store'
-        store.mkdir(mode=0o700, exist_ok=True)
-        path = self.directory / 'fm.toml'
+    def manager_daemon(self, name, port, store):
+        """A manager that listens there, with its configuration in NAME.toml; `store`: the lines of its [store], and more tables."""
+        path = self.directory / f'{name}.toml'
         path.write_text(f'''
 [[listen]]
-address = "127.0.0.1:{self.port}"
+address = "127.0.0.1:{port}"
 [tls]
 ca = "{self.pki}/ca.pem"
 cert = "{self.pki}/manager-fm.pem"
 key = "{self.pki}/manager-fm.key"
 [store]
-path = "{store}/pool.db"
+{store}
 [fabric]
 driver = "{self.driver}"
 {self.fabric_toml()}
 {self.manager_toml}
 ''')
-        self.manager = Daemon('cxlpool-fm', [self.build / 'bin/cxlpool-fm', '--config', path], self.directory / 'fm.log')
+        return Daemon('cxlpool-fm', [self.build / 'bin/cxlpool-fm', '--config', path], self.directory / f'{name}.log')
+
+    def write_manager_config(self):
+        store = self.directory / 'store'
+        store.mkdir(mode=0o700, exist_ok=True)
+        self.manager = self.manager_daemon('fm', self.port, f'path = "{store}/pool.db"')
 
     # The manager.
     def start_manager(self, env=None, wait=True):

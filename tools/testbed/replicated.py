@@ -100,30 +100,12 @@ class ReplicatedManagers:
         self.managers = []
 
     def write_manager_config(self):
-        self.managers = []
-        for number, port in enumerate(self.ports):
-            path = self.directory / f'fm{number}.toml'
-            path.write_text(f'''
-[[listen]]
-address = "{LOOPBACK}:{port}"
-[tls]
-ca = "{self.pki}/ca.pem"
-cert = "{self.pki}/manager-fm.pem"
-key = "{self.pki}/manager-fm.key"
-[store]
-kind = "etcd"
+        self.managers = [self.manager_daemon(f'fm{number}', port, f'''kind = "etcd"
 endpoints = {self.etcd.endpoints}
 advertise = "{LOOPBACK}:{port}"
 takeover = "{self.takeover}"
 [metrics]
-listen = "{LOOPBACK}:{self.metrics_ports[number]}"
-[fabric]
-driver = "{self.driver}"
-{self.fabric_toml()}
-{self.manager_toml}
-''')
-            self.managers.append(Daemon(f'manager {number}', [self.build / 'bin/cxlpool-fm', '--config', path],
-                                        self.directory / f'fm{number}.log'))
+listen = "{LOOPBACK}:{metrics}"''') for number, (port, metrics) in enumerate(zip(self.ports, self.metrics_ports))]
         self.manager = self.managers[0]
 
     def start_manager(self, env=None, wait=True):
