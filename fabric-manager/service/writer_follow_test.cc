@@ -10,6 +10,7 @@
 #include "proto/support/loop.h"
 #include "proto/support/manual_executor.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/writer_plans.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -42,19 +43,6 @@ class Followed : public Store {
   DoneWith<StoreImage> opened_;
 };
 
-PlanFn Allocate(const std::string& id, uint64_t size, char request) {
-  AllocateSpec spec;
-  spec.caller = Caller::Admin("cxlpool://operator/alice");
-  spec.request = Request{{"test", "AllocateRegion", Uuid(std::string(16, request))}, 1};
-  spec.region_id = id;
-  spec.size_bytes = size;
-  return [spec](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-    auto plan = PlanAllocate(state, spec, context);
-    if (!plan.ok()) return plan.status();
-    return Proposal{plan->change, plan->region};
-  };
-}
-
 // All bytes of the pool, then again under the same name, in one commit with the end of the first.
 std::vector<StoreBatch> Commits() {
   ManualExecutor executor;
@@ -66,18 +54,11 @@ std::vector<StoreBatch> Commits() {
               [](const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; });
   executor.RunReady();
   const auto submit = [&](PlanFn plan) {
-    writer.Submit(
-        Audit{{}, "test", "test", ""}, std::move(plan),
-        [](const absl::StatusOr<Committed>& done) { EXPECT_TRUE(done.ok()) << done.status(); });
+    writer.Submit(TestAudit(), std::move(plan), [](const absl::StatusOr<Committed>& done) {
+      EXPECT_TRUE(done.ok()) << done.status();
+    });
   };
-  submit([](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
-    return Proposal::Of(Device{.key = context.next_id(),
-                               .id = "cmm-0",
-                               .serial = "1",
-                               .capacity_bytes = 4ull << 30,
-                               .granule_bytes = 256ull << 20},
-                        nullptr);
-  });
+  submit(AddDevice);
   executor.Advance(absl::Milliseconds(10));
   writer.SetReachable({{"cmm-0", ""}});
   submit(Allocate("x", 4ull << 30, 1));
@@ -148,11 +129,11 @@ TEST_F(WriterFollowTest, ShowsWhatWasCommittedAndGoesOnFromThere) {
   loop.Post([&] { writer.SetReachable({{"cmm-0", ""}}); });
 
   std::promise<std::string> refused, done;
-  writer.Submit(Audit{{}, "test", "test", ""}, Allocate("z", 256ull << 20, 4),
+  writer.Submit(TestAudit(), Allocate("z", 256ull << 20, 4),
                 [&](const auto& answer) { refused.set_value(ReasonOf(answer.status())); });
   EXPECT_EQ(refused.get_future().get(), "POOL_FULL");
   // A request of before has its answer still.
-  writer.Submit(Audit{{}, "test", "test", ""}, Allocate("x", 4ull << 30, 2),
+  writer.Submit(TestAudit(), Allocate("x", 4ull << 30, 2),
                 [&](const auto& answer) { done.set_value(ReasonOf(answer.status())); });
   EXPECT_EQ(done.get_future().get(), "");
 }

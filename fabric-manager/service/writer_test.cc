@@ -5,6 +5,7 @@
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "proto/support/manual_executor.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/writer_plans.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -19,37 +20,16 @@ class WriterTest : public testing::Test {
          .on_fatal = [this](absl::Status status) { fatal = std::move(status); }},
         [](const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; });
     executor.RunReady();
-    Submit([](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
-      return Proposal::Of(Device{.key = context.next_id(),
-                                 .id = "cmm-0",
-                                 .serial = "1",
-                                 .capacity_bytes = 4ull << 30,
-                                 .granule_bytes = 256ull << 20},
-                          nullptr);
-    });
+    Submit(AddDevice);
     executor.Advance(absl::Milliseconds(10));
     writer.SetReachable({{"cmm-0", ""}});
     committed = 0;
   }
 
   void Submit(PlanFn plan, absl::StatusOr<Committed>* answer = nullptr) {
-    writer.Submit(Audit{{}, "test", "test", ""}, std::move(plan),
-                  [answer](absl::StatusOr<Committed> got) {
-                    if (answer != nullptr) *answer = std::move(got);
-                  });
-  }
-
-  static PlanFn Allocate(const std::string& id, uint64_t size, char request) {
-    AllocateSpec spec;
-    spec.caller = Caller::Admin("cxlpool://operator/alice");
-    spec.request = Request{{"test", "AllocateRegion", Uuid(std::string(16, request))}, 1};
-    spec.region_id = id;
-    spec.size_bytes = size;
-    return [spec](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-      auto plan = PlanAllocate(state, spec, context);
-      if (!plan.ok()) return plan.status();
-      return Proposal{plan->change, plan->region};
-    };
+    writer.Submit(TestAudit(), std::move(plan), [answer](absl::StatusOr<Committed> got) {
+      if (answer != nullptr) *answer = std::move(got);
+    });
   }
 
   ManualExecutor executor;
@@ -147,7 +127,7 @@ TEST_F(WriterTest, AGroupIsWithinWhatItsStoreTakes) {
   int done = 0;
   for (int i = 0; i < 50; ++i) {
     own.Submit(
-        Audit{{}, "test", "test", ""},
+        TestAudit(),
         [i](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
           return Proposal::Of(Device{.key = context.next_id(),
                                      .id = absl::StrCat("cmm-", i),
@@ -185,7 +165,7 @@ class LargeRecords : public WriterTest {
                [](const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; });
     executor.RunReady();
     large.Submit(
-        Audit{{}, "test", "test", ""},
+        TestAudit(),
         [](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
           return Proposal::Of(Device{.key = context.next_id(),
                                      .id = "cmm-0",
@@ -200,7 +180,7 @@ class LargeRecords : public WriterTest {
   }
 
   void Ask(const std::string& id, char request) {
-    large.Submit(Audit{{}, "test", "test", ""}, Allocate(id, 1 << 28, request),
+    large.Submit(TestAudit(), Allocate(id, 1 << 28, request),
                  [this](const absl::StatusOr<Committed>& done) {
                    ++answered;
                    reasons.insert(done.ok() ? "OK" : ReasonOf(done.status()));
@@ -249,7 +229,7 @@ TEST_F(LargeRecords, OneThatIsTooLargeByItselfIsRefusedAndHarmsNoOther) {
 TEST_F(LargeRecords, ABatchHasAsManyCommitsAsItNeeds) {
   Outcomes outcomes;
   large.SubmitBatch(
-      Audit{{}, "test", "test", ""}, 100,
+      TestAudit(), 100,
       [this](size_t item, const PoolState& state, PlanContext& context) {
         bytes = item == 50 ? (1 << 20) + 1 : 900 << 10;
         return Allocate(absl::StrCat("r", item), 1 << 28, static_cast<char>(item + 1))(state,
@@ -275,7 +255,7 @@ TEST_F(LargeRecords, WhatOneCommitOfABatchComesToIsSaidOfItsItemsOnly) {
                                          "no space", "make some")});
   Outcomes outcomes;
   large.SubmitBatch(
-      Audit{{}, "test", "test", ""}, 100,
+      TestAudit(), 100,
       [](size_t item, const PoolState& state, PlanContext& context) {
         return Allocate(absl::StrCat("r", item), 1 << 28, static_cast<char>(item + 1))(state,
                                                                                        context);
@@ -329,7 +309,7 @@ TEST_F(WriterTest, IdsAreNeverGivenTwiceOverRestarts) {
     executor.RunReady();
     for (int i = 0; i < 3; ++i) {
       next.Submit(
-          Audit{{}, "test", "test", ""},
+          TestAudit(),
           [&seen](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
             EXPECT_TRUE(seen.insert(context.next_id()).second);
             return Proposal{};
@@ -346,7 +326,7 @@ TEST_F(WriterTest, AFullQueueRefusesAtOnce) {
   std::vector<std::string> reasons;
   for (int i = 0; i < 3; ++i) {
     small.Submit(
-        Audit{{}, "test", "test", ""}, [](const PoolState&, PlanContext&) { return Proposal{}; },
+        TestAudit(), [](const PoolState&, PlanContext&) { return Proposal{}; },
         [&](const absl::StatusOr<Committed>& got) { reasons.push_back(ReasonOf(got.status())); });
   }
   EXPECT_EQ(reasons, (std::vector<std::string>{"QUEUE_FULL"}));

@@ -5,7 +5,9 @@
 #define CXLPOOL_TEST_CONTRACT_STORE_CLIENT_H_
 
 #include <chrono>
+#include <cstdint>
 #include <future>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +16,14 @@
 #include "fabric-manager/ports/store.h"
 
 namespace cxlpool::fm {
+
+// What a store holds, by key.
+using StoreRows = std::map<uint64_t, std::string>;
+inline StoreRows RowsOf(const StoreImage& image) {
+  StoreRows rows;
+  for (const Row& row : image.rows) rows[row.key] = row.value;
+  return rows;
+}
 
 class StoreClient {
  public:

@@ -59,13 +59,9 @@ class StoreContractTest : public ::testing::TestWithParam<StoreContractParam> {
     image_ = *std::move(image);
   }
 
-  std::map<uint64_t, std::string> Rows() const {
-    std::map<uint64_t, std::string> rows;
-    for (const Row& row : image_.rows) rows[row.key] = row.value;
-    return rows;
-  }
+  StoreRows Rows() const { return RowsOf(image_); }
 
-  using Model = std::map<uint64_t, std::string>;
+  using Model = StoreRows;
 
   std::unique_ptr<StoreHarness> harness_;
   std::unique_ptr<StoreClient> client_;

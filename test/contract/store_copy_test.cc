@@ -23,7 +23,7 @@
 namespace cxlpool::fm {
 namespace {
 
-using Model = std::map<uint64_t, std::string>;
+using Model = StoreRows;
 
 constexpr absl::Duration kTakeover = absl::Milliseconds(500);
 
@@ -77,9 +77,7 @@ class StoreCopyTest : public testing::Test {
     const auto image = Client(place)->Open();
     EXPECT_TRUE(image.ok()) << image.status();
     if (!image.ok()) return found;
-    for (const Row& row : image->rows) found.rows[row.key] = row.value;
-    found.revision = image->revision;
-    return found;
+    return {RowsOf(*image), image->revision};
   }
 
   // From a database into etcd and back.

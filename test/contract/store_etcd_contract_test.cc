@@ -13,10 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
-#include "fabric-manager/adapters/store_sqlite/new_database.h"
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
-#include "test/contract/etcd_backups.h"
+#include "test/contract/etcd_harness.h"
 #include "test/contract/store_contract.h"
 #include "test/rigs/etcd_cluster.h"
 
@@ -29,35 +28,22 @@ EtcdCluster& Cluster() {
   return cluster;
 }
 
-class EtcdHarness : public StoreHarness {
+// Small: it folds often.
+class EtcdHarness : public EtcdStoreHarness {
  public:
-  explicit EtcdHarness(uint64_t fold_bytes = 64 << 10, uint64_t fold_step_bytes = 1 << 20) {
-    static int pools = 0;
-    options_.prefix = absl::StrCat("/pool-", ++pools, "/");
-    options_.etcd.endpoints = Cluster().endpoints();
-    options_.fold_bytes = fold_bytes;  // Small: it folds often.
-    options_.fold_step_bytes = fold_step_bytes;
-    options_.max_bytes = uint64_t{256} << 20;
-    options_.write_backup = WriteNewDatabase;
-  }
-
-  EtcdStoreOptions& options() { return options_; }
-
-  std::unique_ptr<Store> Make() override {
-    auto store = MakeEtcdStore(options_);
-    EXPECT_TRUE(store.ok()) << store.status();
-    return *std::move(store);
-  }
-  std::unique_ptr<Store> MakeSmall(uint64_t bytes) override {
-    options_.max_bytes = bytes;
-    return Make();
-  }
-  std::string BackupPath() override { return files_.BackupPath(); }
-  void Restore(const std::string& path) override { files_.Restore(path, options_); }
+  explicit EtcdHarness(uint64_t fold_bytes = 64 << 10, uint64_t fold_step_bytes = 1 << 20)
+      : EtcdStoreHarness(Options(fold_bytes, fold_step_bytes)) {}
 
  private:
-  EtcdStoreOptions options_;
-  EtcdBackups files_;
+  static EtcdStoreOptions Options(uint64_t fold_bytes, uint64_t fold_step_bytes) {
+    static int pools = 0;
+    EtcdStoreOptions options;
+    options.prefix = absl::StrCat("/pool-", ++pools, "/");
+    options.etcd.endpoints = Cluster().endpoints();
+    options.fold_bytes = fold_bytes;
+    options.fold_step_bytes = fold_step_bytes;
+    return options;
+  }
 };
 
 INSTANTIATE_TEST_SUITE_P(Etcd, StoreContractTest,
@@ -66,13 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Etcd, StoreContractTest,
                          [](const auto& info) { return info.param.name; });
 
 // What the store should hold.
-using Model = std::map<uint64_t, std::string>;
-
-Model RowsOf(const StoreImage& image) {
-  Model rows;
-  for (const Row& row : image.rows) rows[row.key] = row.value;
-  return rows;
-}
+using Model = StoreRows;
 
 // A random change of `model` and of the store behind `client`.
 absl::Status ChangeBoth(StoreClient& client, Model& model, std::minstd_rand& random) {

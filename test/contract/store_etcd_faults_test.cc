@@ -4,29 +4,19 @@
 
 #include <cstdlib>
 #include <iostream>
-#include <map>
 #include <random>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
-#include "fabric-manager/adapters/store_sqlite/new_database.h"
 #include "proto/support/refusal.h"
-#include "test/contract/etcd_backups.h"
+#include "test/contract/etcd_harness.h"
 #include "test/contract/store_contract.h"
 #include "test/rigs/fake_etcd.h"
 
 namespace cxlpool::fm {
 namespace {
-
-using Model = std::map<uint64_t, std::string>;
-
-Model RowsOf(const StoreImage& image) {
-  Model rows;
-  for (const Row& row : image.rows) rows[row.key] = row.value;
-  return rows;
-}
 
 EtcdStoreOptions OptionsOf(const FakeEtcd& etcd) {
   EtcdStoreOptions options;
@@ -34,25 +24,15 @@ EtcdStoreOptions OptionsOf(const FakeEtcd& etcd) {
   options.prefix = "/pool/";
   options.fold_bytes = 4000;       // Small: it folds all the time,
   options.fold_step_bytes = 2000;  // in several steps between two commits.
-  options.max_bytes = uint64_t{256} << 20;
-  options.write_backup = WriteNewDatabase;
   return options;
 }
 
-class FakeHarness : public StoreHarness {
+struct Fake {
+  FakeEtcd etcd{1};
+};
+class FakeHarness : private Fake, public EtcdStoreHarness {
  public:
-  std::unique_ptr<Store> Make() override { return *MakeEtcdStore(options_); }
-  std::unique_ptr<Store> MakeSmall(uint64_t bytes) override {
-    options_.max_bytes = bytes;
-    return Make();
-  }
-  std::string BackupPath() override { return files_.BackupPath(); }
-  void Restore(const std::string& path) override { files_.Restore(path, options_); }
-
- private:
-  FakeEtcd etcd_{1};
-  EtcdStoreOptions options_ = OptionsOf(etcd_);
-  EtcdBackups files_;
+  FakeHarness() : EtcdStoreHarness(OptionsOf(etcd)) {}
 };
 
 // That the stand-in is one: where it does nothing wrong, the store is a Store.
@@ -67,7 +47,7 @@ uint64_t Trial(unsigned seed) {
   FakeEtcd etcd(seed);
   const EtcdFaults faults = {
       .answer_lost = 15, .refused = 25, .no_space = 30, .late = 20, .doubled = 5, .stale_read = 6};
-  Model model;
+  StoreRows model;
   std::unique_ptr<StoreClient> owner;
   const auto take_over = [&] {
     auto next = std::make_unique<StoreClient>(*MakeEtcdStore(OptionsOf(etcd)));

@@ -68,9 +68,7 @@ TEST(SqliteStoreKillTest, NothingAcknowledgedIsLost) {
     const absl::StatusOr<StoreImage> image = client.Open();
     ASSERT_TRUE(image.ok()) << image.status();
     EXPECT_GE(image->revision, acknowledged) << "kill " << i;
-    std::map<uint64_t, std::string> rows;
-    for (const Row& row : image->rows) rows[row.key] = row.value;
-    EXPECT_EQ(rows, ScriptedRows(image->revision)) << "kill " << i;
+    EXPECT_EQ(RowsOf(*image), ScriptedRows(image->revision)) << "kill " << i;
   }
   RecordProperty("kills", kills);
   RecordProperty("acknowledged", static_cast<int>(acknowledged));

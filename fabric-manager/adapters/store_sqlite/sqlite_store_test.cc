@@ -387,9 +387,7 @@ TEST_F(MigrationTest, FirstReleasesDatabaseOpensWithEveryRecord) {
     ASSERT_TRUE(image.ok()) << image.status();
     EXPECT_EQ(image->revision, 63u);
     EXPECT_EQ(image->epoch, 2u + open);
-    std::map<uint64_t, std::string> rows;
-    for (const Row& row : image->rows) rows[row.key] = row.value;
-    EXPECT_EQ(rows, before);
+    EXPECT_EQ(RowsOf(*image), before);
   }
   auto client = Client();
   ASSERT_TRUE(client->Open().ok());

@@ -1,0 +1,63 @@
+// A Store on etcd, wherever its members are, for the contract of every Store. A backup is put back
+// as docs/replicated.md says: copied under another prefix.
+#ifndef CXLPOOL_TEST_CONTRACT_ETCD_HARNESS_H_
+#define CXLPOOL_TEST_CONTRACT_ETCD_HARNESS_H_
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "fabric-manager/adapters/store_etcd/etcd_store.h"
+#include "fabric-manager/adapters/store_sqlite/new_database.h"
+#include "fabric-manager/store_copy.h"
+#include "test/contract/store_contract.h"
+
+namespace cxlpool::fm {
+
+class EtcdStoreHarness : public StoreHarness {
+ public:
+  explicit EtcdStoreHarness(EtcdStoreOptions options) : options_(std::move(options)) {
+    options_.max_bytes = uint64_t{256} << 20;
+    options_.write_backup = WriteNewDatabase;
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "cxlpool-backup-XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+  }
+  ~EtcdStoreHarness() override { std::filesystem::remove_all(directory_); }
+
+  EtcdStoreOptions& options() { return options_; }
+
+  std::unique_ptr<Store> Make() override {
+    auto store = MakeEtcdStore(options_);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return *std::move(store);
+  }
+  std::unique_ptr<Store> MakeSmall(uint64_t bytes) override {
+    options_.max_bytes = bytes;
+    return Make();
+  }
+
+  std::string BackupPath() override { return directory_ + "/backup.db"; }
+  void Restore(const std::string& path) override {
+    EXPECT_EQ(std::filesystem::status(path).permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+      EXPECT_EQ(entry.path().string(), path) << "left behind";
+    }
+    options_.prefix += "restored/";
+    const auto copied = CopyStore({path, std::nullopt}, {"", options_});
+    EXPECT_TRUE(copied.ok()) << copied.status();
+  }
+
+ private:
+  EtcdStoreOptions options_;
+  std::string directory_;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_TEST_CONTRACT_ETCD_HARNESS_H_
