@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "proto/support/log.h"
 #include "proto/support/mutex.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "cxlpool/v1/host_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
 #include "proto/support/refusal.h"

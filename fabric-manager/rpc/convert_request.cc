@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "fabric-manager/rpc/request_hash.h"
 #include "fabric-manager/rpc/timestamps.h"
 #include "fabric-manager/service/record_codec.h"

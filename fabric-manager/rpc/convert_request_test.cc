@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/request_hash.h"
 #include "fabric-manager/topology_file.h"

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "proto/support/address.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"

@@ -24,6 +24,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "proto/support/address.h"
 #include "proto/support/grpc_log.h"
 #include "proto/support/log.h"

@@ -11,7 +11,9 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "cxlpool/v1/host_service.grpc.pb.h"
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"

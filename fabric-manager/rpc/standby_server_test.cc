@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "cxlpool/v1/access_service.grpc.pb.h"
 #include "cxlpool/v1/host_service.grpc.pb.h"
 #include "grpc/health/v1/health.pb.h"

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "absl/time/clock.h"
+
 namespace cxlpool {
 
 absl::Time SystemClock::Now() const { return absl::Now(); }

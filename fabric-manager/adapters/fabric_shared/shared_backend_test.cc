@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "proto/support/cxl_host.h"
 #include "proto/support/refusal.h"
 #include "test/rigs/shared_backend_fixture.h"
