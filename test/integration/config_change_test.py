@@ -11,16 +11,19 @@ import copy
 import os
 import re
 import subprocess
+import unittest
 
 from testbed.emulated import EmulatedPool
 from testbed.pool import free_port
 from testbed.process import TestbedError, wait_until
+from testbed.replicated import Etcd, etcd_program
 from testbed.testing import BUILD, REPOSITORY, PoolTest, main, of_today
 
 # Keys of another driver or adapter, which this one's configuration may not have.
 OF_OTHERS = {'device.path', 'host.qmp', 'fabric.state', '[tiering]', 'tiering.demotion', 'tiering.numa_balancing',
              'tiering.local_weight', 'tiering.pool_weight', 'manager.insecure', 'listen.insecure', 'fabric.coherent',
              'shared.devices', 'shared.files'}
+OF_ETCD = {f'store.{key}' for key in ('endpoints', 'prefix', 'ca', 'cert', 'key', 'advertise', 'takeover')}
 
 
 def to_toml(tables):
@@ -98,9 +101,10 @@ def documented_keys(heading):
     return {word for cell in cells for word in re.findall(r'`([^`]+)`', cell)}
 
 
-class ConfigChangeTest(PoolTest):
-    trials = {'cxlpool-fm': [0, 0], 'cxlpool-agent': [0, 0]}  # Refused to start, served.
-    failed = {'cxlpool-fm': 0, 'cxlpool-agent': 0}
+class Trials(PoolTest):
+    @classmethod
+    def store(cls, pool):
+        return {'kind': 'sqlite', 'path': f'{pool.directory}/store/pool.db'}
 
     @classmethod
     def make_pool(cls, directory):
@@ -121,7 +125,7 @@ class ConfigChangeTest(PoolTest):
             'listen': [{'address': f'127.0.0.1:{pool.port}', 'tokens': True}, {'address': f'unix:{cls.socket}', 'insecure': True}],
             'tls': {'ca': f'{pool.pki}/ca.pem', 'cert': f'{pool.pki}/manager-fm.pem', 'key': f'{pool.pki}/manager-fm.key',
                     'server_name': 'fm.cxlpool'},
-            'store': {'kind': 'sqlite', 'path': f'{pool.directory}/store/pool.db'},
+            'store': cls.store(pool),
             'fabric': {'driver': 'emulated', 'root': f'{pool.directory}/fabric', 'fence_program': '/bin/true',
                        'fence_timeout': '5s'},
             'device': [{'id': id, 'serial': f's-{id}', 'failure_domain': f'd-{id}', **device} for id in pool.devices],
@@ -140,6 +144,8 @@ class ConfigChangeTest(PoolTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
+        cls.trials = {'cxlpool-fm': [0, 0], 'cxlpool-agent': [0, 0]}  # Refused to start, served.
+        cls.failed = {'cxlpool-fm': 0, 'cxlpool-agent': 0}
         pool, host = cls.pool, cls.pool.hosts['host-a']
         pool.run_cli('pki', 'issue', 'host', 'host-c', '--dir', pool.pki)
         pool.run_cli('pki', 'issue', 'operator', 'other', '--dir', pool.pki)
@@ -278,36 +284,10 @@ class ConfigChangeTest(PoolTest):
             elif isinstance(value, str):
                 yield Trial(path, value + 'x')
 
-    def assert_all_keys(self, tables, heading):
+    def assert_all_keys(self, tables, heading, others=OF_OTHERS):
         written = {key_of(path) for path in places(tables)}
-        documented = {key for key in documented_keys(heading) if not key.startswith('[')} - OF_OTHERS
+        documented = {key for key in documented_keys(heading) if not key.startswith('[')} - others
         self.assertEqual(documented - written, set(), 'a key that no trial changes')
-
-    def test_1_the_managers(self):
-        pool, directory = self.pool, self.pool.directory
-        self.assert_all_keys(self.fm, 'cxlpool-fm')
-        others = {
-            'listen.address': lambda v: ['127.0.0.1', 'unix:fm.sock'], 'listen.tokens': lambda v: [False], 'log_level': lambda v: ['error'],
-            'tls.ca': lambda v: [f'{pool.pki}/host-host-a.pem'], 'tls.cert': lambda v: [f'{pool.pki}/operator-other.pem'],
-            'tls.key': lambda v: [f'{pool.pki}/operator-other.key'],
-            'access.admins': lambda v: [['cxlpool://operator/other'], ['cxlpool://host/host-a'], []],
-            'metrics.listen': lambda v: [f'127.0.0.1:{free_port()}', f'127.0.0.1:{pool.port}', '[::]:1'],
-            'store.kind': lambda v: ['memory'], 'store.path': lambda v: [f'{directory}/store/other.db'],
-            'fabric.driver': lambda v: ['qemu'], 'fabric.root': lambda v: [f'{directory}/elsewhere'],
-            'fabric.fence_program': lambda v: ['/bin/false', '/nonexistent'], 'fabric.fence_timeout': lambda v: ['7s'],
-            'device.id': lambda v: ['cmm-9'], 'device.capacity': lambda v: ['256MiB', '64MiB'],
-            'device.granule': lambda v: ['64MiB', '16MiB'],
-            'host.id': lambda v: ['host-z', 'host-b' if v == 'host-a' else 'host-a'],
-            'host.slots': lambda v: [[1], [2], [3, 4], [1, 2, 3, 4, 5], [11, 12, 13, 14]], 'host.uid': lambda v: [12345],
-            'link.from': lambda v: ['cmm-0'], 'link.to': lambda v: ['cmm-1'], 'link.slots': lambda v: [[1], [4], [9]],
-            'placement.default': lambda v: ['spread'], 'sessions.heartbeat': lambda v: ['1s'],
-            'sessions.lease': lambda v: ['2s'], 'reconciler.attach_timeout': lambda v: ['2s'],
-            'reconciler.discover_period': lambda v: ['1s'],
-        }
-        for seed, trial in of_today(enumerate(self.changes_of(self.fm, others), 1)):
-            with self.subTest(str(trial)), self.counted('cxlpool-fm'):
-                self.trial_of_manager(trial, seed)
-        self.check_cold()
 
     def trial_of_manager(self, trial, seed):
         pool = self.pool
@@ -334,6 +314,33 @@ class ConfigChangeTest(PoolTest):
         self.fm_toml.write_text(to_toml(self.fm))
         pool.start_manager()
         self.settle(holder, file, before, seed)
+
+class ConfigChangeTest(Trials):
+    def test_1_the_managers(self):
+        pool, directory = self.pool, self.pool.directory
+        self.assert_all_keys(self.fm, 'cxlpool-fm', OF_OTHERS | OF_ETCD)
+        others = {
+            'listen.address': lambda v: ['127.0.0.1', 'unix:fm.sock'], 'listen.tokens': lambda v: [False], 'log_level': lambda v: ['error'],
+            'tls.ca': lambda v: [f'{pool.pki}/host-host-a.pem'], 'tls.cert': lambda v: [f'{pool.pki}/operator-other.pem'],
+            'tls.key': lambda v: [f'{pool.pki}/operator-other.key'],
+            'access.admins': lambda v: [['cxlpool://operator/other'], ['cxlpool://host/host-a'], []],
+            'metrics.listen': lambda v: [f'127.0.0.1:{free_port()}', f'127.0.0.1:{pool.port}', '[::]:1'],
+            'store.kind': lambda v: ['memory'], 'store.path': lambda v: [f'{directory}/store/other.db'],
+            'fabric.driver': lambda v: ['qemu'], 'fabric.root': lambda v: [f'{directory}/elsewhere'],
+            'fabric.fence_program': lambda v: ['/bin/false', '/nonexistent'], 'fabric.fence_timeout': lambda v: ['7s'],
+            'device.id': lambda v: ['cmm-9'], 'device.capacity': lambda v: ['256MiB', '64MiB'],
+            'device.granule': lambda v: ['64MiB', '16MiB'],
+            'host.id': lambda v: ['host-z', 'host-b' if v == 'host-a' else 'host-a'],
+            'host.slots': lambda v: [[1], [2], [3, 4], [1, 2, 3, 4, 5], [11, 12, 13, 14]], 'host.uid': lambda v: [12345],
+            'link.from': lambda v: ['cmm-0'], 'link.to': lambda v: ['cmm-1'], 'link.slots': lambda v: [[1], [4], [9]],
+            'placement.default': lambda v: ['spread'], 'sessions.heartbeat': lambda v: ['1s'],
+            'sessions.lease': lambda v: ['2s'], 'reconciler.attach_timeout': lambda v: ['2s'],
+            'reconciler.discover_period': lambda v: ['1s'],
+        }
+        for seed, trial in of_today(enumerate(self.changes_of(self.fm, others), 1)):
+            with self.subTest(str(trial)), self.counted('cxlpool-fm'):
+                self.trial_of_manager(trial, seed)
+        self.check_cold()
 
     def test_2_the_agents(self):
         pool, directory = self.pool, self.pool.directory
@@ -384,6 +391,36 @@ class ConfigChangeTest(PoolTest):
         host.config.write_text(to_toml(self.agent))
         host.agent.start()
         self.settle(holder, file, before, seed)
+
+
+@unittest.skipUnless(etcd_program(), 'no etcd here: qemu-cxl/fetch --with etcd brings it')
+class ConfigChangeOnEtcdTest(Trials):
+    """The keys of a store on etcd: with others a manager finds an empty store, another one, or none."""
+
+    @classmethod
+    def store(cls, pool):
+        for kind, name in (('manager', 'etcd'), ('host', 'etcd')):
+            pool.run_cli('pki', 'issue', kind, name, '--dir', pool.pki)
+        cls.etcd = Etcd(pool.directory, members=1, pki=pool.pki).start()
+        cls.addClassCleanup(cls.etcd.close)
+        return {'kind': 'etcd', 'endpoints': cls.etcd.endpoints, 'prefix': '/pool/', 'ca': f'{pool.pki}/ca.pem',
+                'cert': f'{pool.pki}/operator-admin.pem', 'key': f'{pool.pki}/operator-admin.key',
+                'advertise': f'127.0.0.1:{pool.port}', 'takeover': '1500ms'}
+
+    def test_the_store(self):
+        pool = self.pool
+        self.assertEqual(OF_ETCD - {key_of(path) for path in places(self.fm)}, set(), 'a key that no trial changes')
+        others = {
+            'store.kind': lambda v: ['memory', 'sqlite'], 'store.endpoints': lambda v: [['127.0.0.1:1'], []],
+            'store.prefix': lambda v: ['/pool/x/', '/'], 'store.advertise': lambda v: ['127.0.0.1:1', f'127.0.0.1:{pool.port}x'],
+            'store.takeover': lambda v: ['10s', '500ms'], 'store.ca': lambda v: [f'{pool.pki}/host-host-a.pem'],
+            'store.cert': lambda v: [f'{pool.pki}/operator-other.pem'], 'store.key': lambda v: [f'{pool.pki}/operator-other.key'],
+        }
+        of_store = [trial for trial in self.changes_of(self.fm, others) if trial.path[0] == 'store']
+        for seed, trial in of_today(enumerate(of_store, 2001)):
+            with self.subTest(str(trial)), self.counted('cxlpool-fm'):
+                self.trial_of_manager(trial, seed)
+        self.check_cold()
 
 
 if __name__ == '__main__':
