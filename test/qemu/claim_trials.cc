@@ -1,11 +1,15 @@
 // cxlpool-claim-trials: a manager that lost has no effect any more, on real QEMU.
 //
-// Each trial has a QEMU of its own, with ports and no guest. One process, the former manager's
-// driver, binds one LD after the other, and is stopped with one in its hand (SIGSTOP). The next
-// manager's driver claims the host and looks. Then the former one goes on. From that look on
-// nothing may appear in QEMU: no LD, and no memory of one. Then the former one claims the host,
-// too, as a manager does before it learns that it is none: what it decided before still has no
-// effect.
+// Each trial has a QEMU of its own, with ports and no guest, and a former manager's driver in a
+// process of its own, which is stopped with a bind, or a clear, in its hand (SIGSTOP). The next
+// manager's driver claims the host and looks. Then the former one goes on.
+//
+// With a bind (even seeds): from the next one's look on nothing may appear in QEMU, no LD and no
+// memory of one. Then the former one claims the host, too, as a manager does before it learns that
+// it is none: what it decided before still has no effect.
+//
+// With a clear (odd seeds): the next one clears all slices as soon as it can, and somebody writes
+// there. Those bytes stay. As long as the former one lives, the next one cannot.
 //
 // CXLPOOL_RACK_QEMU names the QEMU.
 #include <fcntl.h>
@@ -19,6 +23,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <set>
 #include <string>
@@ -35,7 +40,8 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr uint64_t kGranule = 256 << 20;
+constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kGranule = 256 * kMiB;
 constexpr uint32_t kPorts = 16;
 constexpr char kJudgeSuffix[] = ".judge";
 constexpr absl::Duration kLimit = absl::Seconds(30);  // Of what takes milliseconds.
@@ -52,8 +58,9 @@ class Process {
   Process& operator=(const Process&) = delete;
   void Stop() const {
     ::kill(pid_, SIGSTOP);
-    ::waitpid(pid_, nullptr, WUNTRACED);
+    AwaitStop();
   }
+  void AwaitStop() const { ::waitpid(pid_, nullptr, WUNTRACED); }
   void GoOn() const { ::kill(pid_, SIGCONT); }
 
  private:
@@ -126,50 +133,97 @@ char ReadByte(int fd) {
   return ::read(fd, &byte, 1) == 1 ? byte : '\0';
 }
 
-QemuFabricConfig Config(const std::string& directory) {
+QemuFabricConfig Config(const std::string& directory, bool with_devices) {
   QemuFabricConfig config;
   config.hosts = {{"host-a", directory + "/qmp"}};
+  if (with_devices) {
+    config.devices = {{"cmm-0", "s", directory + "/pool", kPorts * kGranule, kGranule}};
+  }
   config.timing.greeting = absl::Milliseconds(400);  // Each drives the other out, again and again.
   return config;
 }
 
-// The former manager's: says 'r' when it has claimed the host, binds when it is told to, says 'd'
-// when it is through, with how many were refused; then claims the host, tries all of them again,
-// and says so again.
+Slice SliceOf(uint32_t number) { return {"cmm-0", number * kGranule, kGranule}; }
+
+absl::Status Clear(FabricDriver& driver, uint32_t number, ScrubProgress progress = {}) {
+  return WaitForAnswer<absl::StatusOr<ScrubResult>>([&](auto done) {
+           driver.Scrub(SliceOf(number), std::move(progress), std::move(done));
+         })
+      .status();
+}
+
+// How many of the binds, one for each port, were refused.
+char BindAll(FabricDriver& driver, const FabricHost& host) {
+  char refused = 0;
+  for (uint32_t i = 0; i < kPorts; ++i) {
+    const BindRequest request{.key = {"host-a", FormatUuid(std::string(16, '\1')), i + 1, 0},
+                              .slot = host.slots.at(i),
+                              .slice = SliceOf(i),
+                              .read_only = false,
+                              .serial = i + 1,
+                              .incarnation = host.fabric_incarnation,
+                              .claim = host.claim};
+    const auto bound = WaitForAnswer<absl::StatusOr<BoundLd>>(
+        [&](auto done) { driver.Bind(request, std::move(done)); });
+    if (!bound.ok()) ++refused;
+  }
+  return refused;
+}
+
+// The former manager's: says 'r' when it has claimed the host, and does what it is told to. Told to
+// bind: says with 'A' and more how many were refused, twice, and claims the host again in between.
+// Told to clear: stops itself in the middle of the first slice, and says 'A' in the end.
 void BeFormer(const std::string& directory, int in, int out) {
   const auto say = [&](char what) {
     if (::write(out, &what, 1) != 1) ::_exit(1);
   };
-  QemuFabricConfig config = Config(directory);
-  config.devices = {{"cmm-0", "s", directory + "/pool", kPorts * kGranule, kGranule}};
-  auto driver = QemuFabric::Open(std::move(config));
+  auto driver = QemuFabric::Open(Config(directory, /*with_devices=*/true));
   if (!driver.ok()) ::_exit(1);
   (*driver)->Start({.hosts = {}, .epoch = 1}, [](const FabricEvent&) {});
   const auto host = AwaitHost(**driver);
   if (!host.ok()) ::_exit(1);
   say('r');
-  if (ReadByte(in) != 'g') ::_exit(1);
-  const auto bind = [&] {
-    char refused = 0;
-    for (uint32_t i = 0; i < kPorts; ++i) {
-      const BindRequest request{.key = {"host-a", FormatUuid(std::string(16, '\1')), i + 1, 0},
-                                .slot = host->slots.at(i),
-                                .slice = {"cmm-0", i * kGranule, kGranule},
-                                .read_only = false,
-                                .serial = i + 1,
-                                .incarnation = host->fabric_incarnation,
-                                .claim = host->claim};
-      const auto bound = WaitForAnswer<absl::StatusOr<BoundLd>>(
-          [&](auto done) { (*driver)->Bind(request, std::move(done)); });
-      if (!bound.ok()) ++refused;
+  switch (ReadByte(in)) {
+    case 'b':
+      say(static_cast<char>('A' + BindAll(**driver, *host)));
+      if (ReadByte(in) != 'b' || !AwaitHost(**driver).ok()) ::_exit(1);
+      say(static_cast<char>('A' + BindAll(**driver, *host)));
+      break;
+    case 'c': {
+      std::once_flag once;
+      (void)Clear(**driver, 0, [&](uint64_t) { std::call_once(once, [] { ::raise(SIGSTOP); }); });
+      say('A');
+      break;
     }
-    return refused;
-  };
-  const char refused = bind();
-  say(static_cast<char>('A' + refused));
-  if (ReadByte(in) != 'g' || !AwaitHost(**driver).ok()) ::_exit(1);
-  say(static_cast<char>('A' + bind()));
+    default:
+      ::_exit(1);
+  }
   ::pause();
+}
+
+// One byte in each MiB, of all slices.
+char ByteAt(uint64_t at) { return static_cast<char>('a' + at / kMiB % 26); }
+
+absl::Status WriteBytes(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  for (uint64_t at = 0; at < kPorts * kGranule; at += kMiB) {
+    const char byte = ByteAt(at);
+    if (::pwrite(file.get(), &byte, 1, static_cast<off_t>(at)) != 1) {
+      return absl::ErrnoToStatus(errno, path);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBytes(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  for (uint64_t at = 0; at < kPorts * kGranule; at += kMiB) {
+    char byte = 0;
+    if (::pread(file.get(), &byte, 1, static_cast<off_t>(at)) == 1 && byte == ByteAt(at)) continue;
+    return absl::InternalError(absl::StrCat("the former manager cleared byte ", at,
+                                            ", which was somebody else's by then"));
+  }
+  return absl::OkStatus();
 }
 
 // The memory of LDs that QEMU has, by a socket that no driver uses.
@@ -203,36 +257,60 @@ class Trials {
 
   std::string Summary() const {
     return absl::StrCat(in_hand_, " with a bind in its hand, ", WithCommas(seen_),
-                        " binds seen by the look, ", WithCommas(refused_), " refused after it");
+                        " binds seen by the look, ", WithCommas(refused_), " refused after it; ",
+                        clears_, " with a clear in its hand, ", waited_, " waited for its end");
   }
   std::string Missing() const { return in_hand_ == 0 ? "no bind was in its hand" : ""; }
 
  private:
+  // A former manager that has the host, and works.
+  struct Former {
+    std::unique_ptr<Process> process;
+    UniqueFd in, out;
+
+    bool Tell(char what) const { return ::write(in.get(), &what, 1) == 1; }
+  };
+
+  static absl::StatusOr<Former> MakeFormer(const std::string& directory) {
+    int to[2], from[2];
+    if (::pipe(to) != 0 || ::pipe(from) != 0) return absl::ErrnoToStatus(errno, "a pipe");
+    const UniqueFd far_in(to[0]), far_out(from[1]);
+    Former former{nullptr, UniqueFd(to[1]), UniqueFd(from[0])};
+    former.process = Spawn([&] { BeFormer(directory, far_in.get(), far_out.get()); });
+    if (ReadByte(former.out.get()) == 'r') return former;
+    return absl::UnavailableError("the former driver did not come");
+  }
+
   absl::Status RunIn(const std::string& directory, uint64_t seed, bool trace) {
-    const std::string socket = directory + "/qmp";
     { const UniqueFd pool(::open((directory + "/pool").c_str(), O_CREAT | O_RDWR, 0600)); }
     std::filesystem::resize_file(directory + "/pool", kPorts * kGranule);
-    const auto qemu = StartQemu(qemu_, socket);
-    int to[2], from[2];
-    if (::pipe(to) != 0 || ::pipe(from) != 0) return absl::InternalError("no pipe");
-    const UniqueFd far_in(to[0]), in(to[1]), out(from[0]), far_out(from[1]);
-    const auto former = Spawn([&] { BeFormer(directory, far_in.get(), far_out.get()); });
-    if (ReadByte(out.get()) != 'r') return absl::UnavailableError("the former driver did not come");
+    const auto qemu = StartQemu(qemu_, directory + "/qmp");
+    auto former = MakeFormer(directory);
+    if (!former.ok()) return former.status();
+    const bool binds = seed % 2 == 0;
+    if (!former->Tell(binds ? 'b' : 'c')) return absl::InternalError("no pipe");
+    if (!binds) {
+      former->process->AwaitStop();
+      return WithAClear(directory, *former);
+    }
     std::mt19937_64 random(seed);
-    if (::write(in.get(), "g", 1) != 1) return absl::InternalError("no pipe");
     ::usleep(static_cast<useconds_t>(random() % 150'000));
-    former->Stop();
+    former->process->Stop();
+    return WithABind(directory, *former, trace);
+  }
 
-    auto next = QemuFabric::Open(Config(directory));
+  absl::Status WithABind(const std::string& directory, const Former& former, bool trace) {
+    const std::string socket = directory + "/qmp";
+    auto next = QemuFabric::Open(Config(directory, /*with_devices=*/false));
     if (!next.ok()) return next.status();
     (*next)->Start({.hosts = {}, .epoch = 2}, [](const FabricEvent&) {});
     std::set<std::string> first;
     if (auto host = AwaitHost(**next, &first); !host.ok()) return host.status();
     const auto memory = Backends(socket);
     if (!memory.ok()) return memory.status();
-    former->GoOn();
+    former.process->GoOn();
     for (int i = 0; i < 2; ++i) {
-      const char said = ReadByte(out.get());
+      const char said = ReadByte(former.out.get());
       if (said < 'A') return absl::UnavailableError("the former driver does not go on");
       if (i == 0) {
         in_hand_ += said > 'A' ? 1 : 0;
@@ -250,13 +328,41 @@ class Trials {
             "had an effect: ", first.size(), " LDs became ", now.size(), ", ", memory->size(),
             " backends ", memory_now->size()));
       }
-      if (::write(in.get(), "g", 1) != 1) return absl::InternalError("no pipe");
+      if (!former.Tell('b')) return absl::InternalError("no pipe");
     }
     return absl::OkStatus();
   }
 
+  absl::Status WithAClear(const std::string& directory, Former& former) {
+    ++clears_;
+    const bool cleared = ClearByNext(directory).ok();
+    former.process->GoOn();
+    if (ReadByte(former.out.get()) != 'A') {
+      return absl::UnavailableError("the former driver does not go on");
+    }
+    if (!cleared) {
+      ++waited_;
+      former.process.reset();
+      if (absl::Status status = ClearByNext(directory); !status.ok()) return status;
+    }
+    return CheckBytes(directory + "/pool");
+  }
+
+  // A new driver claims the host, looks, and clears all; then somebody writes there.
+  static absl::Status ClearByNext(const std::string& directory) {
+    auto next = QemuFabric::Open(Config(directory, /*with_devices=*/true));
+    if (!next.ok()) return next.status();
+    (*next)->Start({.hosts = {}, .epoch = 2}, [](const FabricEvent&) {});
+    if (auto host = AwaitHost(**next); !host.ok()) return host.status();
+    for (uint32_t i = 0; i < kPorts; ++i) {
+      if (absl::Status status = Clear(**next, i); !status.ok()) return status;
+    }
+    return WriteBytes(directory + "/pool");
+  }
+
   const std::string qemu_;
   uint64_t in_hand_ = 0, seen_ = 0, refused_ = 0;
+  uint64_t clears_ = 0, waited_ = 0;
 };
 
 }  // namespace
@@ -269,7 +375,7 @@ int main(int argc, char** argv) {
   program.name = "cxlpool-claim-trials";
   program.what = "a manager that lost has no effect any more";
   program.more = "CXLPOOL_RACK_QEMU: the QEMU, as in the cache of qemu-cxl/fetch.";
-  program.ci_seeds = 20;
+  program.ci_seeds = 40;
   program.run = [&](uint64_t seed, bool trace) { return trials.Run(seed, trace); };
   program.summary = [&] { return trials.Summary(); };
   program.missing = [&](uint64_t) { return trials.Missing(); };
