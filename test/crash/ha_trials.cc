@@ -1,10 +1,12 @@
 // cxlpool-ha-trials: two managers on three members of etcd lose the leader, members, both, or the
-// quorum, under load; then the pool is held against the acknowledged log (audit.h). Each seed is
-// one fault, of one pool that lives through many; a seed tried alone begins with an empty pool.
+// quorum, under load; then the pool is held against the acknowledged log (audit.h), and what
+// clients of the same Regions were answered has to be linearizable (contenders.h). Each seed is one
+// fault, of one pool that lives through many; a seed tried alone begins with an empty pool.
 
 #include <signal.h>
 
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <random>
@@ -13,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "test/crash/contenders.h"
 #include "test/crash/hits.h"
 #include "test/crash/loaded_pool.h"
 #include "test/trials/trial.h"
@@ -58,8 +61,9 @@ class HaTrials {
   std::string Summary() const {
     return absl::StrCat(WithCommas(pools_.answered()), " calls answered, ",
                         WithCommas(pools_.changes()), " changes, each in the audit trail; ",
-                        hits_.Text(), "; a takeover alone: ", alone_.Text(),
-                        "; with a member: ", both_.Text());
+                        WithCommas(contended_), " calls on the same names linearizable (of ",
+                        given_up_, " names unknown); ", hits_.Text(),
+                        "; a takeover alone: ", alone_.Text(), "; with a member: ", both_.Text());
   }
 
   std::string Missing() const {
@@ -79,9 +83,21 @@ class HaTrials {
     if (trace) std::cout << kNames[fault] << (hosted ? ", with hosts" : "") << std::endl;
     hits_.Add(kNames[fault]);
     return pool.Live(random, {.crash_at = "", .hosted = hosted, .kill = [&](Process& leader) {
-                                absl::SleepFor(before);
-                                return Fault(pool.pool(), fault, leader, member);
+                                return AmidContenders(pool, [&] {
+                                  absl::SleepFor(before);
+                                  return Fault(pool.pool(), fault, leader, member);
+                                });
                               }});
+  }
+
+  // With clients that go on from one manager to the next; they are judged, and leave nothing.
+  absl::Status AmidContenders(LoadedPool& pool, const std::function<absl::Status()>& fault) {
+    Contenders contenders(pool.pool().sockets(), pool.lives());
+    absl::Status status = fault();
+    if (status.ok()) status = contenders.End();
+    contended_ += contenders.operations();
+    given_up_ += contenders.gave_up();
+    return status;
   }
 
   // Carries it out, waits until somebody leads again, and mends what fell.
@@ -159,6 +175,7 @@ class HaTrials {
 
   Hits hits_;
   Times alone_, both_;
+  uint64_t contended_ = 0, given_up_ = 0;
   LoadedPools pools_{&hits_, kFaultsOfAPool, /*managers=*/2};
 };
 

@@ -94,6 +94,12 @@ std::string Pool::NameOfManager(size_t manager) const {
   return layout_.managers == 1 ? "fm" : absl::StrCat("fm", manager);
 }
 
+std::vector<std::string> Pool::sockets() const {
+  std::vector<std::string> all;
+  for (size_t i = 0; i < managers_.size(); ++i) all.push_back(SocketOf(i));
+  return all;
+}
+
 std::string Pool::SocketOf(size_t manager) const {
   return absl::StrCat(directory_, "/", NameOfManager(manager), ".sock");
 }

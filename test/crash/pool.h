@@ -58,6 +58,7 @@ class Pool {
   const PoolLayout& layout() const { return layout_; }
   const std::string& directory() const { return directory_; }
   std::string socket() const { return SocketOf(lead_); }
+  std::vector<std::string> sockets() const;  // Of all managers.
   std::string store_directory() const { return directory_ + "/store"; }
   std::string store_file() const { return directory_ + "/store/pool.db"; }
   std::string extents_directory() const { return directory_ + "/fabric/extents"; }

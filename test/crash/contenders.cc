@@ -1,0 +1,214 @@
+#include "test/crash/contenders.h"
+
+#include <chrono>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+#include "test/crash/pool.h"
+
+namespace cxlpool::crash {
+namespace {
+
+constexpr int kContenders = 3;
+constexpr uint64_t kNames = 3;
+// A manager that is stopped keeps a call for so long; then another one is asked.
+constexpr absl::Duration kPatience = absl::Milliseconds(300);
+constexpr absl::Duration kPause = absl::Milliseconds(20);  // Where nobody answers.
+// Of a call that nobody answers, and of what is to be gone in the end.
+constexpr absl::Duration kLimit = absl::Seconds(20);
+
+int64_t NowMicros() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void WriteDown(const v1::Region& region, sim::ClientOp& op) {
+  op.tag = region.tag();
+  op.generation = region.generation();
+  op.revision = region.revision();
+  op.answered_granules = region.size_bytes() / kGranule;
+  op.resizing = region.resizing();
+  op.state = v1::Region::State_Name(region.state());
+  for (const v1::Attachment& attachment : region.attachments()) {
+    op.hosts.push_back({attachment.host(), attachment.detaching()});
+  }
+}
+
+const v1::Region& RegionOf(const v1::Region& answer) { return answer; }
+template <typename Answer>
+const v1::Region& RegionOf(const Answer& answer) {
+  return answer.region();
+}
+
+template <typename Request>
+Request WithId() {
+  Request request;
+  request.set_request_id(FormatUuid(RandomUuid()));
+  return request;
+}
+
+}  // namespace
+
+// One of them: a call after the other.
+class Contenders::Contender {
+ public:
+  Contender(const Contenders& all, int number)
+      : all_(all), number_(number), random_(std::hash<std::string>()(all.prefix_) + number) {
+    for (const std::string& socket : all.sockets_) {
+      clients_.push_back(std::make_unique<Client>(socket));
+    }
+  }
+
+  std::vector<sim::ClientOp> Run() {
+    while (!all_.stop_) One();
+    return std::move(history_);
+  }
+
+ private:
+  std::string Name() { return absl::StrCat(all_.prefix_, random_() % kNames); }
+
+  void One() {
+    sim::ClientOp op;
+    op.client = number_;
+    op.request = history_.size();
+    op.region_id = Name();
+    const std::string name = "regions/" + op.region_id;
+    const uint64_t dice = random_() % 10;
+    if (dice < 3) {
+      op.kind = sim::ClientOp::kAllocate;
+      op.size_granules = 1 + random_() % 3;
+      auto request = WithId<v1::AllocateRegionRequest>();
+      request.set_region_id(op.region_id);
+      request.set_size_bytes(op.size_granules * kGranule);
+      Send(&PoolStub::AllocateRegion, request, std::move(op));
+    } else if (dice < 6) {
+      op.kind = sim::ClientOp::kGet;
+      v1::GetRegionRequest request;
+      request.set_name(name);
+      Send(&PoolStub::GetRegion, request, std::move(op));
+    } else if (dice < 7) {
+      op.kind = sim::ClientOp::kResize;
+      op.size_granules = 1 + random_() % 6;
+      auto request = WithId<v1::ResizeRegionRequest>();
+      request.set_name(name);
+      request.set_size_bytes(op.size_granules * kGranule);
+      Send(&PoolStub::ResizeRegion, request, std::move(op));
+    } else if (dice < 8) {
+      op.kind = sim::ClientOp::kRename;
+      op.new_region_id = Name();
+      auto request = WithId<v1::RenameRegionRequest>();
+      request.set_name(name);
+      request.set_new_region_id(op.new_region_id);
+      Send(&PoolStub::RenameRegion, request, std::move(op));
+    } else {
+      op.kind = sim::ClientOp::kRelease;
+      op.detach_all = true;
+      auto request = WithId<v1::ReleaseRegionRequest>();
+      request.set_name(name);
+      request.set_detach_all(true);
+      Send(&PoolStub::ReleaseRegion, request, std::move(op));
+    }
+  }
+
+  // To one manager after the other, until one answers; as one operation.
+  template <typename Method, typename Request>
+  void Send(Method method, const Request& request, sim::ClientOp op) {
+    op.invoke_us = NowMicros();
+    op.sends = 0;
+    for (const absl::Time end = absl::Now() + kLimit; absl::Now() < end; absl::SleepFor(kPause)) {
+      for (size_t tries = 0; tries < clients_.size(); ++tries) {
+        ++op.sends;
+        const auto answer = clients_[serves_]->Call(method, request, kPatience);
+        if (answer.ok()) {
+          op.return_us = NowMicros();
+          op.outcome = sim::ClientOp::kOk;
+          WriteDown(RegionOf(*answer), op);
+          return history_.push_back(std::move(op));
+        }
+        if (!Unanswered(answer.status())) {
+          op.return_us = NowMicros();
+          op.outcome = sim::ClientOp::kRefused;
+          op.reason = ReasonOf(answer.status());
+          return history_.push_back(std::move(op));
+        }
+        // A manager that is none says so: it has done nothing.
+        if (ReasonOf(answer.status()) == "NOT_LEADER") --op.sends;
+        serves_ = (serves_ + 1) % clients_.size();
+      }
+    }
+    history_.push_back(std::move(op));
+  }
+
+  const Contenders& all_;
+  const int number_;
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  size_t serves_ = 0;  // Who answered last.
+  std::vector<sim::ClientOp> history_;
+};
+
+Contenders::Contenders(std::vector<std::string> sockets, uint64_t life)
+    : sockets_(std::move(sockets)),
+      prefix_(absl::StrCat("contended-", life, "-")),
+      histories_(kContenders) {
+  for (int i = 0; i < kContenders; ++i) {
+    threads_.emplace_back(
+        [this, i] { histories_[static_cast<size_t>(i)] = Contender(*this, i).Run(); });
+  }
+}
+
+Contenders::~Contenders() { Join(); }
+
+void Contenders::Join() {
+  stop_ = true;
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+absl::Status Contenders::End() {
+  Join();
+  std::vector<sim::ClientOp> history;
+  for (auto& part : histories_) {
+    history.insert(history.end(), std::make_move_iterator(part.begin()),
+                   std::make_move_iterator(part.end()));
+  }
+  operations_ = history.size();
+  const auto judged = sim::CheckRegionHistory(
+      history, {.model = {.attachments_fail = false, .devices_fail = false}});
+  gave_up_ = judged.gave_up;
+  if (!judged.ok()) return absl::InternalError(absl::StrCat("not linearizable: ", judged.why));
+  return Clear();
+}
+
+// What is left is released by who leads.
+absl::Status Contenders::Clear() {
+  std::vector<std::unique_ptr<Client>> clients;
+  for (const std::string& socket : sockets_) clients.push_back(std::make_unique<Client>(socket));
+  std::string left = "nobody answers";
+  for (const absl::Time end = absl::Now() + kLimit; absl::Now() < end; absl::SleepFor(kPause)) {
+    for (const auto& client : clients) {
+      const auto regions = client->Regions();
+      if (!regions.ok()) continue;
+      left.clear();
+      for (const v1::Region& region : regions->regions()) {
+        if (!absl::StartsWith(region.name(), "regions/" + prefix_)) continue;
+        left = region.ShortDebugString();
+        auto request = WithId<v1::ReleaseRegionRequest>();
+        request.set_name(region.name());
+        // One that goes already is refused, which is no harm.
+        (void)client->Call(&PoolStub::ReleaseRegion, request);
+      }
+      if (left.empty()) return absl::OkStatus();
+    }
+  }
+  return absl::InternalError(absl::StrCat("it does not go within 20 s of its release: ", left));
+}
+
+}  // namespace cxlpool::crash

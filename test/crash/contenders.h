@@ -1,0 +1,54 @@
+// Clients that work on the same few names, each over whichever manager answers, while managers and
+// members of etcd fall: what they were answered, in all, one pool that does one thing at a time
+// could have answered (test/sim/region_history.h). So nobody was shown a state that was over, by a
+// manager that did not know yet that it is none, and nothing that was acknowledged was lost.
+//
+// One thread makes and ends it.
+#ifndef CXLPOOL_TEST_CRASH_CONTENDERS_H_
+#define CXLPOOL_TEST_CRASH_CONTENDERS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "test/crash/client.h"
+#include "test/sim/region_history.h"
+
+namespace cxlpool::crash {
+
+class Contenders {
+ public:
+  // `sockets`: of all managers. `life`: a name for their Regions that nobody had before. They begin
+  // at once.
+  Contenders(std::vector<std::string> sockets, uint64_t life);
+  // Where End was not called, they end without a judgement.
+  ~Contenders();
+  Contenders(const Contenders&) = delete;
+  Contenders& operator=(const Contenders&) = delete;
+
+  // Ends them, once some manager leads; judges; releases what is left, and waits until it is gone.
+  absl::Status End();
+
+  size_t operations() const { return operations_; }  // That were judged,
+  size_t gave_up() const { return gave_up_; }        // but for those of so many names.
+
+ private:
+  class Contender;
+  void Join();
+  absl::Status Clear();
+
+  const std::vector<std::string> sockets_;
+  const std::string prefix_;
+  std::atomic<bool> stop_ = false;
+  std::vector<std::vector<sim::ClientOp>> histories_;  // Of each thread.
+  std::vector<std::thread> threads_;
+  size_t operations_ = 0;
+  size_t gave_up_ = 0;
+};
+
+}  // namespace cxlpool::crash
+
+#endif  // CXLPOOL_TEST_CRASH_CONTENDERS_H_
