@@ -178,7 +178,6 @@ void Writer::TakeUp(const StoreImage& image) {
   epoch_ = image.epoch;
   next_id_ = meta_.next_id;
   context_.hold_reason = meta_.hold_reason;
-  watch_->Reset(revision_);
 }
 
 // Makes the state of what the store has. Records that do not make a sound pool are DATA_LOSS: going
@@ -189,6 +188,7 @@ absl::Status Writer::Load(StoreImage image) {
         "another manager committed faster than this one followed: starting anew, to read all");
   }
   revision_ = image.revision;
+  watch_->Reset(revision_);
   const absl::StatusOr<Change> decoded = DecodeAll(std::move(image.rows), meta_);
   if (!decoded.ok()) return decoded.status();
   const Change& records = *decoded;
@@ -212,7 +212,8 @@ absl::Status Writer::Load(StoreImage image) {
 
 // Takes in what another manager committed: many changes at once, of which only the last of each
 // record is left. So bytes, names and hosts go over in three steps: what Regions had is given up,
-// then what they are made of changes, then they have what they have now.
+// then what they are made of changes, then they have what they have now. Watchers of that manager
+// find here what came after the last that they saw.
 absl::Status Writer::Follow(StoreBatch batch) {
   Change gone, made_of, regions;
   std::vector<AuditRowPtr> rows;
@@ -229,11 +230,18 @@ absl::Status Writer::Follow(StoreBatch batch) {
       continue;
     }
     if (state_.IsRegion(row.key)) gone.push_back(Erased{row.key});
-    const bool is =
-        std::holds_alternative<RegionPtr>(item) || std::holds_alternative<Tombstone>(item);
+    const auto* region = std::get_if<RegionPtr>(&item);
+    const auto* tombstone = std::get_if<Tombstone>(&item);
+    const bool is = region != nullptr || tombstone != nullptr;
+    if (is) {
+      const RegionPtr& now = region != nullptr ? *region : tombstone->region;
+      if (now->revision > revision_) events_.push_back({now->revision, now, region == nullptr});
+    }
     (is ? regions : made_of).push_back(std::move(item));
   }
+  bool told = true;  // Of each Region that is gone.
   for (const uint64_t key : batch.erases) {
+    told &= state_.FindRegion(key) == nullptr || CXLPOOL_MUTANT("followed-end-is-silent");
     if (state_.IsRegion(key)) {
       gone.push_back(Erased{key});
     } else if (state_.IsNamed(key)) {
@@ -259,8 +267,17 @@ absl::Status Writer::Follow(StoreBatch batch) {
   meters_.audit_chain_ok = meters_.audit_chain_ok && trail_.Follow(meta_.audit, rows, batch.erases);
   revision_ = batch.revision;
   PublishView();
+  std::sort(events_.begin(), events_.end(),
+            [](const auto& a, const auto& b) { return a.revision < b.revision; });
+  if (told) {
+    watch_->Publish(std::move(events_));
+    watch_->Advance(revision_);
+  } else {  // It was away for so long that even the memory of one is gone.
+    watch_->Reset(revision_);
+  }
   changes_.clear();
   inverses_.clear();
+  events_.clear();
   return absl::OkStatus();
 }
 

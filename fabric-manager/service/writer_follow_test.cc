@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_memory/memory_store.h"
+#include "fabric-manager/service/record_codec.h"
 #include "fabric-manager/service/writer.h"
 #include "proto/support/loop.h"
 #include "proto/support/manual_executor.h"
@@ -63,8 +64,10 @@ std::vector<StoreBatch> Commits() {
   writer.SetReachable({{"cmm-0", ""}});
   submit(Allocate("x", 4ull << 30, 1));
   executor.Advance(absl::Milliseconds(10));
-  submit([](const PoolState& state, PlanContext&) -> absl::StatusOr<Proposal> {
-    return Proposal::Of(Erased{(*state.FindRegionById("x"))->key}, nullptr);
+  submit([](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+    auto last = std::make_shared<Region>(**state.FindRegionById("x"));
+    last->revision = context.revision;
+    return Proposal::Of(Tombstone{last, context.now}, nullptr);
   });
   submit(Allocate("x", 4ull << 30, 2));
   executor.Advance(absl::Milliseconds(10));
@@ -146,6 +149,45 @@ TEST_F(WriterFollowTest, TakesManyCommitsAsOne) {
   ASSERT_TRUE(fatal.ok()) << fatal;
   EXPECT_NE(views.Get()->regions.Find("x"), nullptr);
   EXPECT_EQ(views.Get()->capacity.free_bytes, 0u);
+}
+
+TEST_F(WriterFollowTest, AWatcherOfTheFormerManagerGoesOnWhereItWas) {
+  const std::vector<StoreBatch> batches = Commits();
+  store.Show(batches[0]);
+  store.Show(batches[1]);  // What it saw last is of this one.
+  store.Show(AsOne({batches[2]}));
+  store.Give({.epoch = 7,
+              .revision = batches.back().revision,
+              .limits = {},
+              .rows = {},
+              .beat_interval = {}});
+  ASSERT_TRUE(opened.get_future().get().ok());
+  const auto events = watch.Read(batches[1].revision, 10);
+  ASSERT_TRUE(events.ok()) << events.status();
+  ASSERT_EQ(events->size(), 2u);
+  EXPECT_TRUE(events->at(0).removed);
+  EXPECT_EQ(events->at(0).revision, batches[1].revision + 1);
+  EXPECT_EQ(events->at(1).region->id, "x");
+  EXPECT_EQ(events->at(1).revision, batches[2].revision);
+  EXPECT_TRUE(watch.Read(batches.back().revision, 10).ok());
+}
+
+// So long was it away.
+TEST_F(WriterFollowTest, AWatcherBeginsAnewWhereTheEndOfARegionWasForgotten) {
+  const std::vector<StoreBatch> batches = Commits();
+  store.Show(batches[0]);
+  store.Show(batches[1]);
+  StoreBatch later = batches[2];
+  std::erase_if(later.puts, [&](const Row& row) {
+    auto record = DecodeRecord(row.key, row.value);
+    const Item* item = record.ok() ? std::get_if<Item>(&*record) : nullptr;
+    const bool is = item != nullptr && std::holds_alternative<Tombstone>(*item);
+    if (is) later.erases.push_back(row.key);
+    return is;
+  });
+  store.Show(later);
+  ASSERT_TRUE(fatal.ok()) << fatal;
+  EXPECT_EQ(ReasonOf(watch.Read(batches[1].revision, 10).status()), "REVISION_COMPACTED");
 }
 
 TEST_F(WriterFollowTest, StartsAnewWhereItCannotFollow) {

@@ -113,6 +113,7 @@ class ReplicatedTest(unittest.TestCase):
         time.sleep(1)
         self.next_leads(lambda manager: manager.kill())
         wait_until(lambda: any('regions/after' in line for line in seen), 20, 'the watch shows what the next leader did')
+        self.assertEqual(sum('SYNCED' in line for line in seen), 1, 'it goes on, and does not begin anew')
 
     def test_a_standby_says_who_leads(self):
         standby = f'127.0.0.1:{self.pool.ports[1 - self.leader]}'
