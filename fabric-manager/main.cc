@@ -1,10 +1,6 @@
-// cxlpool-fm: the fabric manager. Picks the adapters, makes the threads, and stops in order.
+// cxlpool-fm: the fabric manager. Picks the adapters, runs a Manager until it is told to end, and
+// does what its options ask for besides.
 
-#ifdef CXLPOOL_TCMALLOC
-#include <gperftools/malloc_extension_c.h>
-#else
-#include <malloc.h>
-#endif
 #include <signal.h>
 #include <unistd.h>
 
@@ -12,10 +8,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <future>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -23,7 +17,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
 #include "fabric-manager/adapters/store_memory/memory_store.h"
@@ -31,38 +24,24 @@
 #include "fabric-manager/config.h"
 #include "fabric-manager/fabric_drivers.h"
 #include "fabric-manager/fsck/fsck.h"
-#include "fabric-manager/rpc/authorize.h"
-#include "fabric-manager/rpc/server.h"
-#include "fabric-manager/rpc/standby_server.h"
-#include "fabric-manager/service/agent_tasks.h"
-#include "fabric-manager/service/lease_keeper.h"
-#include "fabric-manager/service/media_keeper.h"
-#include "fabric-manager/service/metered_fabric.h"
-#include "fabric-manager/service/metrics.h"
+#include "fabric-manager/manager.h"
 #include "fabric-manager/service/record_codec.h"
 #include "fabric-manager/setup.h"
 #include "fabric-manager/store_copy.h"
-#include "proto/metrics/metrics_server.h"
 #include "proto/support/certificate_keeper.h"
 #include "proto/support/daemon.h"
 #include "proto/support/grpc_log.h"
 #include "proto/support/installed_script.h"
 #include "proto/support/log.h"
-#include "proto/support/loop.h"
-#include "proto/support/mutex.h"
 #include "proto/support/self_fence.h"
 
 namespace cxlpool::fm {
 namespace {
 
-constexpr size_t kStepsInTheLog = 16;
 constexpr char kSubject[] = "cxlpool-fm";
 constexpr int kBadUsage = 2;  // Of a wrong command line, and of --check-config.
 constexpr int kNotEmpty = 1;  // Of --check-empty.
 
-// For calls that are being answered, which takes milliseconds. Streams, and connections whose
-// client looks at nothing, end no sooner: every stop takes so long.
-constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
 
 // `fence`: of a store that has to be given up in time. `resent` counts for it.
@@ -85,323 +64,6 @@ int Fail(const absl::Status& status) {
   LogError(kSubject, std::string(status.message()));
   return ExitStatusOf(status);
 }
-
-void GiveBackMemory() {
-#ifdef CXLPOOL_TCMALLOC
-  MallocExtension_ReleaseFreeMemory();
-#else
-  malloc_trim(0);
-#endif
-}
-
-// Who has the store, as was last seen. Any thread.
-class OwnerSeen {
- public:
-  void Set(const StoreOwner& owner) {
-    MutexLock lock(mutex_);
-    owner_ = owner;
-    seen_ = clock_.Elapsed();
-  }
-  StoreOwner Get() const {
-    MutexLock lock(mutex_);
-    return owner_;
-  }
-  absl::Duration age() const {
-    MutexLock lock(mutex_);
-    return clock_.Elapsed() - seen_;
-  }
-
- private:
-  const SystemClock clock_;
-  mutable Mutex mutex_;
-  StoreOwner owner_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration seen_ ABSL_GUARDED_BY(mutex_) = clock_.Elapsed();
-};
-
-// What moves memory, made once the store is ours: before that another manager has the fabric.
-struct Leader {
-  // `tasks`: what the driver was made with.
-  Leader(const FmConfig& config, std::unique_ptr<SessionTasks> of_driver,
-         std::unique_ptr<FabricDriver> fabric, FabricTimes* times, Loop* loop, Clock* clock,
-         Writer* writer)
-      : tasks(std::move(of_driver)),
-        driver(std::make_unique<MeteredFabric>(std::move(fabric), clock, times)),
-        sessions(SessionOptionsOf(config), loop, clock, writer),
-        reconciler(ReconcilerOptionsOf(config), loop, clock, writer, driver.get(), &sessions,
-                   CrashProbe()),
-        leases(loop, clock, writer),
-        media({}, loop, clock, writer, &sessions),
-        pool(loop, writer, &reconciler, &sessions) {
-    tasks->Attach(loop, &sessions);
-  }
-
-  std::unique_ptr<SessionTasks> tasks;
-  std::unique_ptr<FabricDriver> driver;
-  HostSessions sessions;
-  Reconciler reconciler;
-  LeaseKeeper leases;
-  MediaKeeper media;
-  PoolService pool;
-};
-
-// Everything that runs, made in the order it depends on.
-class Manager {
- public:
-  // `resent`: as MakeStore. Outlives this.
-  Manager(FmConfig config, std::unique_ptr<Store> store, std::shared_ptr<TlsSource> tls,
-          const metrics::Counter* resent)
-      : config_(std::move(config)),
-        resent_(resent),
-        admins_(config_.admins),
-        store_(std::move(store)),
-        tls_(std::move(tls)),
-        writer_(WriterOptionsOf(config_), &loop_, &clock_, store_.get(), &views_, &watch_) {}
-
-  // Opens the store, which is at once, or its turn comes once no other manager has it. `on_fatal`
-  // may be called from any thread.
-  void Open(std::function<void(absl::Status)> on_fatal, Done opened) {
-    writer_.Open({.on_committed =
-                      [this](const auto& changes) {
-                        leader_->reconciler.OnCommitted(changes);
-                        leader_->leases.OnCommitted(changes);
-                      },
-                  .on_space =
-                      [this](const absl::Status& status) {
-                        if (RpcServer* const server = serving_.load()) server->NoteStore(status);
-                      },
-                  .on_owner = [this](const StoreOwner& owner) { owner_.Set(owner); },
-                  .on_fatal = std::move(on_fatal)},
-                 std::move(opened));
-  }
-
-  // While another has the store: says to whoever calls who that is.
-  absl::Status StandBy() {
-    auto server = StandbyServer::Start(ServerOptionsOf(config_, {}, tls_), [this] {
-      const StoreOwner owner = owner_.Get();
-      // What was taken in, not what the owner is at: reading all of it takes a while.
-      return StandbyFacts{
-          .leader = owner.address, .epoch = owner.epoch, .revision = views_.Get()->revision};
-    });
-    if (!server.ok()) return server.status();
-    standby_ = *std::move(server);
-    return ServeMetrics();
-  }
-
-  // Once the store is open.
-  absl::Status Serve() {
-    if (standby_ != nullptr) standby_->Shutdown(absl::ZeroDuration());
-    standby_ = nullptr;
-    auto tasks = std::make_unique<SessionTasks>();
-    auto driver = OpenFabric(config_.fabric, tasks.get());
-    if (!driver.ok()) return driver.status();
-    leader_.emplace(config_, std::move(tasks), *std::move(driver), &fabric_times_, &loop_, &clock_,
-                    &writer_);
-    writer_.SetFabric(leader_->driver->capabilities());
-    if (absl::Status status = TakeInTopology(); !status.ok()) return status;
-    GiveBackMemory();  // What reading the store took and needs no more: a million records' worth.
-    std::promise<absl::Status> discovered;
-    // Of a store that one manager has: it may be put back to what it was, epoch and all.
-    uint64_t epoch = 0;
-    loop_.Post([&] {
-      if (config_.store == FmConfig::StoreKind::kEtcd) epoch = writer_.epoch();
-      leader_->sessions.SetEpoch(epoch);
-      StartSessions();
-      leader_->leases.Start();
-      LogAnchor();
-      leader_->reconciler.Start([&](absl::Status status) { discovered.set_value(status); });
-    });
-    if (absl::Status status = discovered.get_future().get(); !status.ok()) {
-      if (IsFabricBusy(status)) return status;
-      LogWarning(kSubject, "the fabric could not be read yet: ", status.message());
-    }
-    ServerOptions options = ServerOptionsOf(config_, leader_->driver->capabilities(), tls_);
-    options.connections = ConnectionLimits::For(RaiseDescriptorLimit());
-    options.meters = &writer_.meters();
-    options.epoch = epoch_ = epoch;
-    auto server = RpcServer::Start(options, &loop_, &leader_->pool, &leader_->sessions,
-                                   store_.get(), &views_, &watch_);
-    if (!server.ok()) return server.status();
-    server_ = *std::move(server);
-    serving_ = server_.get();
-    server_->SetServing(true);
-    for (size_t i = 0; i < config_.listen.size(); ++i) {
-      LogInfo(kSubject, "serving on ", config_.listen[i].address,
-              config_.listen[i].insecure ? ", without TLS" : "");
-    }
-    return ServeMetrics();
-  }
-
-  // Takes over what counts without a new start. On the thread that starts and stops it.
-  void Reload(const FmConfig& config) {
-    SetLogLevel(config.log_level);
-    admins_.Set(config.admins);
-    if (server_ != nullptr) server_->SetAdmins(config.admins);
-  }
-
-  void Stop() {
-    metrics_.reset();
-    if (standby_ != nullptr) standby_->Shutdown(absl::ZeroDuration());
-    if (server_ != nullptr) {
-      server_->SetServing(false);
-      server_->Shutdown(kShutdownGrace);
-    }
-    // Nobody answers any more: the driver is not to wait for that.
-    if (leader_.has_value()) leader_->tasks->Stop();
-    loop_.Stop();
-    if (leader_.has_value()) leader_->driver.reset();
-    store_.reset();
-  }
-
-  // Runs `then` once the writer's thread, and then the one that accepts connections, has come to
-  // it: that they do is what the watchdog wants to know.
-  void Ping(std::function<void()> then) {
-    loop_.Post([this, then = std::move(then)]() mutable {
-      if (RpcServer* const server = serving_.load()) return server->Ping(std::move(then));
-      then();
-    });
-  }
-
- private:
-  // On the loop.
-  void StartSessions() {
-    leader_->sessions.Start(
-        {.on_segments =
-             [this](const auto& host, const auto& reports, bool complete) {
-               leader_->reconciler.OnSegments(host, reports, complete);
-             },
-         .on_events = [this](const auto& host,
-                             const auto& events) { leader_->media.OnEvents(host, events); },
-         .on_session =
-             [this](const auto& host, bool online) {
-               leader_->tasks->OnSession(host, leader_->sessions.LifeOf(host));
-               leader_->reconciler.OnSession(host, online);
-               leader_->media.OnSession(host);
-             },
-         .on_device_answer = [this](
-                                 const auto& host,
-                                 const auto& answer) { leader_->tasks->OnAnswer(host, answer); }});
-  }
-
-  // The configuration's tables become records of a pool that has none. Of every other pool the
-  // records are what counts, and where the configuration says something else an operator hears of
-  // it.
-  absl::Status TakeInTopology() {
-    for (bool done = false; !done;) {
-      std::promise<absl::Status> taken;
-      writer_.Submit(
-          Audit{{}, "manager", "take-in-topology", config_.file},
-          [&](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-            Change change = PlanImport(state, config_.tables, config_.file, context);
-            done = change.empty();
-            return Proposal{std::move(change), nullptr};
-          },
-          [&](const absl::StatusOr<Committed>& answer) { taken.set_value(answer.status()); });
-      if (absl::Status status = taken.get_future().get(); !status.ok()) return status;
-    }
-    std::promise<TopologyTables> recorded;
-    loop_.Post([&] { recorded.set_value(writer_.DurableTables()); });
-    const std::vector<TopologyStep> steps =
-        CompareTables(recorded.get_future().get(), config_.tables);
-    // A configuration without such tables leaves it all to the records.
-    if (steps.empty() || config_.tables == TopologyTables()) return absl::OkStatus();
-    std::vector<std::string> words;
-    for (const TopologyStep& step : steps) {
-      if (words.size() == kStepsInTheLog) break;
-      words.push_back(
-          absl::StrCat(step.name, step.verb == TopologyStep::Verb::kAdd      ? " (only in the file)"
-                                  : step.verb == TopologyStep::Verb::kRemove ? " (only in the pool)"
-                                                                             : " (differs)"));
-    }
-    LogWarning(kSubject, config_.file,
-               " is not what the pool consists of, and the pool's records count: ",
-               absl::StrJoin(words, ", "), steps.size() > words.size() ? ", ..." : "",
-               "; `cxlpool topology apply ", config_.file, "` makes the pool as the file says");
-    return absl::OkStatus();
-  }
-
-  // Where the audit trail ends, at the start and once an hour: whoever can write to the store
-  // cannot write to a journal that is kept elsewhere. On the loop.
-  void LogAnchor() {
-    const AuditHead head = writer_.trail().Read(1, 0).bounds.head;
-    if (head.number != 0) {
-      LogInfo("audit", "the trail ends at ", ToText(head));
-      writer_.meters().last_anchor_s = absl::ToUnixSeconds(clock_.Now());
-    }
-    loop_.PostAfter(absl::Hours(1), [this] { LogAnchor(); });
-  }
-
-  // Goes on from the standby to the leader that it becomes.
-  absl::Status ServeMetrics() {
-    if (metrics_ != nullptr) return absl::OkStatus();
-    auto listener = metrics::ServeMetrics(
-        config_.metrics, tls_, [this] { return Metrics(); },
-        [this](const CertificateFacts& facts) { return MayReadMetrics(facts); });
-    if (!listener.ok()) return listener.status();
-    metrics_ = *std::move(listener);
-    return absl::OkStatus();
-  }
-  // Whether an operator's certificate may: any role in the pool will do, as for the calls that look
-  // at all of it; the figures are of all tenants. On the listener's thread.
-  bool MayReadMetrics(const CertificateFacts& facts) const {
-    // What a standby says it tells every caller; whom the pool believes it does not know.
-    if (serving_.load() == nullptr) return true;
-    const std::string& identity = facts.uris[0];
-    const auto rules = views_.GetAccessRules();
-    if (!CheckRevoked(rules->revocations, identity, facts.serial).ok()) return false;
-    if (admins_.Get()->contains(identity)) return true;
-    const auto granted =
-        RoleOf(rules->bindings, identity, Proof::kOperatorCertificate, clock_.Now());
-    return granted.has_value() && !IsForTenants(granted->role);
-  }
-  // On the listener's thread.
-  std::string Metrics() {
-    ManagerFacts facts{.now = clock_.Now(),
-                       .queued = writer_.queued(),
-                       .max_queue = writer_.max_queue(),
-                       .store_bytes = StoreBytes(config_),
-                       .fabric = &fabric_times_};
-    if (tls_ != nullptr) {
-      const auto material = tls_->current();
-      facts.certificate = material->leaf.not_after;
-      facts.authority = material->authority.not_after;
-    }
-    facts.replica.replicated = config_.store == FmConfig::StoreKind::kEtcd;
-    facts.replica.epoch = epoch_;
-    facts.replica.resent = resent_->value();
-    RpcServer* const server = serving_.load();
-    if (server == nullptr) {
-      const StoreOwner owner = owner_.Get();
-      facts.replica.leads = false;
-      facts.replica.epoch = owner.epoch;
-      facts.replica.revision = owner.revision;
-      facts.replica.age = owner_.age();
-      return StandbyMetrics(facts);
-    }
-    facts.watches = server->watches();
-    facts.watch_lag = server->watch_lag();
-    return ManagerMetrics(*views_.Get(), writer_.meters(), facts);
-  }
-
-  const FmConfig config_;
-  const metrics::Counter* const resent_;
-  FixedAdmins admins_;  // Who may read metrics; the server has its own.
-  SystemClock clock_;
-  ViewHolder views_;
-  WatchHub watch_;
-  OwnerSeen owner_;
-  std::unique_ptr<Store> store_;
-  FabricTimes fabric_times_;
-  const std::shared_ptr<TlsSource> tls_;  // Null: every address is insecure.
-  Loop loop_{"fm-writer"};
-  Writer writer_;
-  std::optional<Leader> leader_;
-  std::unique_ptr<StandbyServer> standby_;
-  std::unique_ptr<RpcServer> server_;
-  // `server_` once it is there, for the writer's thread.
-  std::atomic<RpcServer*> serving_ = nullptr;
-  std::atomic<uint64_t> epoch_ = 0;  // Of a leader whose store others may want.
-  std::unique_ptr<metrics::MetricsListener> metrics_;
-};
 
 // On SIGHUP. A configuration that will not do changes nothing.
 void Reload(const std::string& file, Manager& manager) {
