@@ -1,0 +1,36 @@
+// The disk of one process writes so few times a second, as long as this is there.
+#ifndef CXLPOOL_TEST_RIGS_SLOW_DISK_H_
+#define CXLPOOL_TEST_RIGS_SLOW_DISK_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace cxlpool {
+
+class SlowDisk {
+ public:
+  // Throttles what `pid` writes to the disk that `directory` lies on, by a control group of the
+  // kernel (version 1, blkio). FAILED_PRECONDITION: there is none, or `directory` is on no disk.
+  static absl::StatusOr<std::unique_ptr<SlowDisk>> Make(pid_t pid, const std::string& directory,
+                                                        int writes_a_second);
+  ~SlowDisk();  // The process writes as before.
+
+  // How often it wrote so far.
+  uint64_t writes() const;
+
+ private:
+  SlowDisk(pid_t pid, std::string group) : pid_(pid), group_(std::move(group)) {}
+
+  const pid_t pid_;
+  const std::string group_;  // Its directory.
+  std::string disk_;         // MAJOR:MINOR.
+};
+
+}  // namespace cxlpool
+
+#endif  // CXLPOOL_TEST_RIGS_SLOW_DISK_H_
