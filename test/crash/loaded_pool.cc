@@ -222,6 +222,14 @@ absl::Status LoadedPool::AwaitAttached(absl::Duration limit) {
   }
 }
 
+absl::Status LoadedPool::AwaitQuiet() {
+  if (absl::Status status = pool_->StartManager(); !status.ok()) return status;
+  if (absl::Status status = pool_->AwaitServing(); !status.ok()) return status;
+  client_ = std::make_unique<Client>(pool_->socket());
+  if (absl::Status status = BringAgents(/*restart=*/false); !status.ok()) return status;
+  return AwaitAttached(kReadopted);
+}
+
 absl::Status LoadedPool::LiveThroughAgentDeath(std::mt19937_64& random,
                                                const std::string& agent_crash_at) {
   if (absl::Status status = Begin(""); !status.ok()) return status;

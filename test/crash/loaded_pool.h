@@ -44,6 +44,10 @@ class LoadedPool {
   // what was online is online again within 10 s, with its bytes.
   absl::Status LiveThroughAgentDeath(std::mt19937_64& random, const std::string& agent_crash_at);
 
+  // Starts managers that do not run and brings agents, without load, until what is wanted on hosts
+  // is there: then nothing is bound any more.
+  absl::Status AwaitQuiet();
+
   // Releases everything; every byte is free again, no slot is bound, no file is left; then SIGTERM,
   // and fsck finds nothing.
   absl::Status Finish();

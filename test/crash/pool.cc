@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -76,7 +77,10 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Make(PoolLayout layout) {
   }
   pool->managers_.resize(static_cast<size_t>(pool->layout_.managers));
   if (pool->layout_.managers > 1) {
-    pool->etcd_ = std::make_unique<fm::EtcdCluster>(3);
+    auto network = PrivateNetwork::Make(kMembers + pool->layout_.managers);
+    if (!network.ok()) return network.status();
+    pool->network_ = *std::move(network);
+    pool->etcd_ = std::make_unique<fm::EtcdCluster>(kMembers, "", pool->network_.get());
     if (!pool->etcd_->is_up()) return absl::UnavailableError("etcd's members find no leader");
   }
   if (absl::Status status = pool->WriteConfigs(); !status.ok()) return status;
@@ -106,9 +110,10 @@ std::string Pool::SocketOf(size_t manager) const {
 
 std::string Pool::StoreConfig(size_t manager) const {
   if (etcd_ == nullptr) return absl::StrCat("path = \"", store_file(), "\"");
-  return absl::StrCat("kind = \"etcd\"\nendpoints = [\"",
-                      absl::StrJoin(etcd_->endpoints(), "\", \""),
-                      "\"]\nadvertise = \"unix:", SocketOf(manager), "\"\ntakeover = \"",
+  const fm::EtcdOptions& etcd = etcd_->options();
+  return absl::StrCat("kind = \"etcd\"\nendpoints = [\"", absl::StrJoin(etcd.endpoints, "\", \""),
+                      "\"]\nca = \"", etcd.ca, "\"\ncert = \"", etcd.cert, "\"\nkey = \"", etcd.key,
+                      "\"\nadvertise = \"unix:", SocketOf(manager), "\"\ntakeover = \"",
                       absl::ToInt64Milliseconds(layout_.takeover), "ms\"");
 }
 
@@ -165,8 +170,10 @@ absl::Status Pool::StartManager(const std::string& crash_at) {
     const bool runs = manager.started() && !manager.Wait(absl::ZeroDuration()).ok();
     if (layout_.managers > 1 && runs) continue;
     const std::string file = absl::StrCat(directory_, "/", NameOfManager(i));
+    std::optional<int> network;
+    if (network_ != nullptr) network = network_->NamespaceOf(NodeOfManager(i));
     auto started = Process::Start({Program("cxlpool-fm"), "--config", file + ".toml"},
-                                  file + ".log", environment);
+                                  file + ".log", environment, network);
     if (!started.ok()) return started.status();
     manager = *std::move(started);
   }

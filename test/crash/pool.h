@@ -1,6 +1,7 @@
 // A pool of real processes in a directory of its own: one cxlpool-fm on a SQLite store, or several
-// on three members of etcd, the emulated fabric and a Unix socket for each, and a cxlpool-agent a
-// host. Everything ends, and the directory goes, with this.
+// on three members of etcd, each manager and member on a node of its own, the emulated fabric and a
+// Unix socket for each, and a cxlpool-agent a host. Everything ends, and the directory goes, with
+// this.
 //
 // Not thread-safe: one thread makes it, starts its processes and ends it.
 #ifndef CXLPOOL_TEST_CRASH_POOL_H_
@@ -23,12 +24,14 @@ inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr uint64_t kGiB = uint64_t{1} << 30;
 inline constexpr uint64_t kGranule = 2 * kMiB;
 
+inline constexpr int kMembers = 3;  // Of etcd.
+
 struct PoolLayout {
   std::map<std::string, uint64_t> devices;  // Id -> capacity.
   std::vector<std::string> hosts;
   int bridges = 8;  // Of each host, with slots 20 n + 17 and 20 n + 18.
   uint64_t granule_bytes = kGranule;
-  int managers = 1;  // More: on etcd.
+  int managers = 1;  // More: on etcd, and the program has entered a PrivateNetwork.
   absl::Duration takeover = absl::Milliseconds(1500);
 };
 
@@ -48,6 +51,10 @@ class Pool {
   Process& manager() { return managers_[lead_]; }
   size_t lead() const { return lead_; }
   fm::EtcdCluster& etcd() { return *etcd_; }  // Of several managers.
+  // Members are its first nodes, managers the next.
+  PrivateNetwork& network() { return *network_; }
+  int NodeOfManager(size_t manager) const { return kMembers + static_cast<int>(manager); }
+  Process& manager(size_t number) { return managers_[number]; }
 
   absl::Status StartAgent(const std::string& host, const std::string& crash_at = "");
   Process& agent(const std::string& host) { return agents_[host]; }
@@ -85,6 +92,7 @@ class Pool {
   const PoolLayout layout_;
   std::string programs_;
   std::string directory_;
+  std::unique_ptr<PrivateNetwork> network_;
   std::unique_ptr<fm::EtcdCluster> etcd_;
   std::vector<Process> managers_;
   size_t lead_ = 0;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -36,7 +37,8 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
 
 absl::StatusOr<Process> Process::Start(const std::vector<std::string>& command,
                                        const std::string& log,
-                                       const std::vector<std::string>& environment) {
+                                       const std::vector<std::string>& environment,
+                                       std::optional<int> network) {
   const UniqueFd output(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   const UniqueFd input(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!output.valid() || !input.valid()) return Failed(absl::StrCat("cannot open ", log));
@@ -51,6 +53,7 @@ absl::StatusOr<Process> Process::Start(const std::vector<std::string>& command,
     // Only what is safe between fork and exec in a program with threads.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
+    if (network.has_value() && setns(*network, CLONE_NEWNET) != 0) _exit(127);
     dup2(input.get(), STDIN_FILENO);
     dup2(output.get(), STDOUT_FILENO);
     dup2(output.get(), STDERR_FILENO);

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,12 @@ class Process {
   Process() = default;  // None.
 
   // Runs `command`, standard output and error appended to `log`. `environment`: NAME=VALUE, before
-  // our own. UNAVAILABLE: no process could be made; that the program cannot be run shows in `log`.
+  // our own. `network`: of the namespace in which it runs (setns(2)). UNAVAILABLE: no process could
+  // be made; that the program cannot be run shows in `log`.
   static absl::StatusOr<Process> Start(const std::vector<std::string>& command,
                                        const std::string& log,
-                                       const std::vector<std::string>& environment = {});
+                                       const std::vector<std::string>& environment = {},
+                                       std::optional<int> network = std::nullopt);
   Process(Process&& other) noexcept;
   Process& operator=(Process&& other) noexcept;
   ~Process();  // Kill().
