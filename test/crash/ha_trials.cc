@@ -130,13 +130,13 @@ class HaTrials {
 
   absl::Status LeaderStopped(const Scene& scene) {
     scene.leader.Signal(SIGSTOP);
-    const absl::Status status = HasEndedItself(scene);
+    absl::Status status = HasEndedItself(scene);
     return status.ok() ? Leads(scene, &alone_) : status;
   }
 
   absl::Status LeaderToldToEnd(const Scene& scene) {
     scene.leader.Signal(SIGTERM);
-    const absl::Status status = Leads(scene, nullptr);
+    absl::Status status = Leads(scene, nullptr);
     // It answers its last calls still, and is no standby for the next fault.
     if (!status.ok() || !scene.leader.started()) return status;
     return scene.leader.Wait(kEnds).status();
@@ -159,7 +159,7 @@ class HaTrials {
   absl::Status Both(const Scene& scene) {
     scene.pool.etcd().Kill(scene.member);
     scene.leader.Kill();
-    const absl::Status status = Leads(scene, &both_);
+    absl::Status status = Leads(scene, &both_);
     scene.pool.etcd().Start(scene.member);
     return status;
   }
@@ -190,18 +190,16 @@ class HaTrials {
   }
 
   absl::Status EtcdLeaderCutOffFrom(const Scene& scene, std::vector<int> nodes) {
-    const int leader = scene.pool.etcd().Leader();
-    if (leader < 0) return absl::InternalError("no member of etcd says that it leads");
-    std::erase(nodes, leader);
-    absl::Status status = scene.pool.network().CutFrom(leader, nodes);
+    const auto leader = EtcdLeader(scene, -1);
+    if (!leader.ok()) return leader.status();
+    std::erase(nodes, *leader);
+    absl::Status status = scene.pool.network().CutFrom(*leader, nodes);
     if (!status.ok()) return status;
     absl::SleepFor(2 * Term(scene));
-    if (const int next = scene.pool.etcd().Leader(); next < 0 || next == leader) {
-      return absl::InternalError(
-          absl::StrCat("member ", next, " of etcd leads after ", leader, " was cut off"));
-    }
+    if (const auto next = EtcdLeader(scene, *leader); !next.ok()) return next.status();
     if (status = Stays(scene); !status.ok()) return status;
-    return scene.pool.network().Heal();
+    if (status = scene.pool.network().Heal(); !status.ok()) return status;
+    return TakesPart(scene.pool, *leader);  // Or the next fault would be the second one.
   }
 
   // What it had sent is on its way still, and arrives once the network is whole again.
@@ -331,6 +329,17 @@ class HaTrials {
     return absl::OkStatus();
   }
 
+  // The member that leads the others, and is not `former`.
+  static absl::StatusOr<int> EtcdLeader(const Scene& scene, int former) {
+    const absl::Time end = absl::Now() + kLeads;
+    while (absl::Now() < end) {
+      const int leader = scene.pool.etcd().Leader();
+      if (leader >= 0 && leader != former) return leader;
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+    return absl::InternalError("no member of etcd leads that is not cut off");
+  }
+
   static absl::Duration Term(const Scene& scene) { return scene.pool.layout().takeover; }
   static std::vector<int> Members() { return {0, 1, 2}; }
 
@@ -339,7 +348,7 @@ class HaTrials {
   }
 
   absl::Status Leads(const Scene& scene, Times* times) {
-    const absl::Status status = scene.pool.AwaitServing(kLeads);
+    absl::Status status = scene.pool.AwaitServing(kLeads);
     if (times != nullptr && status.ok()) times->Add(absl::Now() - scene.begun);
     return status;
   }

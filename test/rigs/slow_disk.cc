@@ -9,18 +9,24 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace cxlpool {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kGroups[] = "/sys/fs/cgroup/blkio";
+constexpr char kOld[] = "/sys/fs/cgroup/blkio";         // Version 1.
+constexpr char kNew[] = "/sys/fs/cgroup";               // Version 2.
 constexpr absl::string_view kPrefix = "cxlpool-slow-";  // And the number of the program.
+
+bool IsOld() { return access(kOld, F_OK) == 0; }
+std::string Groups() { return IsOld() ? kOld : kNew; }
 
 absl::Status Write(const std::string& file, const std::string& text) {
   std::ofstream to(file);
@@ -28,8 +34,8 @@ absl::Status Write(const std::string& file, const std::string& text) {
   if (to) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("cannot make a disk slow: writing \"", text, "\" to ", file, ": ",
-                   strerror(errno), " (needs root, cgroup v1's blkio mounted at ", kGroups,
-                   " and a kernel with BLK_DEV_THROTTLING)"));
+                   strerror(errno), " (needs root, control groups below ", kNew,
+                   ", and a kernel with CONFIG_BLK_DEV_THROTTLING)"));
 }
 
 // The whole disk, as MAJOR:MINOR: a partition cannot be throttled. Empty: it is on none.
@@ -49,7 +55,7 @@ std::string DiskOf(const std::string& directory) {
 // Groups of programs that were killed: those in them have ended, too.
 void RemoveOrphans() {
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(kGroups, error)) {
+  for (const auto& entry : fs::directory_iterator(Groups(), error)) {
     const std::string name = entry.path().filename().string();
     if (!absl::StartsWith(name, kPrefix)) continue;
     if (!fs::exists("/proc/" + name.substr(kPrefix.size()), error)) rmdir(entry.path().c_str());
@@ -61,33 +67,44 @@ void RemoveOrphans() {
 absl::StatusOr<std::unique_ptr<SlowDisk>> SlowDisk::Make(pid_t pid, const std::string& directory,
                                                          int writes_a_second) {
   RemoveOrphans();
-  auto slow =
-      std::unique_ptr<SlowDisk>(new SlowDisk(pid, absl::StrCat(kGroups, "/", kPrefix, getpid())));
-  slow->disk_ = DiskOf(directory);
-  if (slow->disk_.empty()) {
+  const std::string disk = DiskOf(directory);
+  if (disk.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "cannot make a disk slow: ", directory, " is on none (set TMPDIR to a directory on one)"));
   }
-  mkdir(slow->group_.c_str(), 0700);  // That it failed is seen at the first write.
-  absl::Status status = Write(slow->group_ + "/blkio.throttle.write_iops_device",
-                              absl::StrCat(slow->disk_, " ", writes_a_second));
-  if (status.ok()) status = Write(slow->group_ + "/cgroup.procs", absl::StrCat(pid));
+  const std::string group = absl::StrCat(Groups(), "/", kPrefix, getpid());
+  auto slow = std::unique_ptr<SlowDisk>(new SlowDisk(pid, group, disk));
+  absl::Status status;
+  if (!IsOld()) status = Write(Groups() + "/cgroup.subtree_control", "+io");
+  mkdir(group.c_str(), 0700);  // That it failed is seen at the next write.
+  if (status.ok()) {
+    status = IsOld() ? Write(group + "/blkio.throttle.write_iops_device",
+                             absl::StrCat(disk, " ", writes_a_second))
+                     : Write(group + "/io.max", absl::StrCat(disk, " wiops=", writes_a_second));
+  }
+  if (status.ok()) status = Write(group + "/cgroup.procs", absl::StrCat(pid));
   if (!status.ok()) return status;
   return slow;
 }
 
 // It may have ended meanwhile, and is in no group then.
 SlowDisk::~SlowDisk() {
-  Write(absl::StrCat(kGroups, "/cgroup.procs"), absl::StrCat(pid_)).IgnoreError();
+  Write(Groups() + "/cgroup.procs", absl::StrCat(pid_)).IgnoreError();
   rmdir(group_.c_str());
 }
 
+// "254:0 Write 17", or "254:0 rbytes=0 wbytes=69632 rios=0 wios=17 dbytes=0 dios=0".
 uint64_t SlowDisk::writes() const {
-  std::ifstream file(group_ + "/blkio.throttle.io_serviced");
-  std::string disk, kind;
-  uint64_t times = 0;
-  while (file >> disk >> kind >> times) {
-    if (disk == disk_ && kind == "Write") return times;
+  std::ifstream file(group_ + (IsOld() ? "/blkio.throttle.io_serviced" : "/io.stat"));
+  std::string line;
+  while (std::getline(file, line)) {
+    const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" ="));
+    for (size_t i = 1; i + 1 < words.size() && words[0] == disk_; ++i) {
+      uint64_t times = 0;
+      if ((words[i] == "Write" || words[i] == "wios") && absl::SimpleAtoi(words[i + 1], &times)) {
+        return times;
+      }
+    }
   }
   return 0;
 }

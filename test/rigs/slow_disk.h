@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -15,7 +16,7 @@ namespace cxlpool {
 class SlowDisk {
  public:
   // Throttles what `pid` writes to the disk that `directory` lies on, by a control group of the
-  // kernel (version 1, blkio). FAILED_PRECONDITION: there is none, or `directory` is on no disk.
+  // kernel. FAILED_PRECONDITION: there is none, or `directory` is on no disk.
   static absl::StatusOr<std::unique_ptr<SlowDisk>> Make(pid_t pid, const std::string& directory,
                                                         int writes_a_second);
   ~SlowDisk();  // The process writes as before.
@@ -24,11 +25,12 @@ class SlowDisk {
   uint64_t writes() const;
 
  private:
-  SlowDisk(pid_t pid, std::string group) : pid_(pid), group_(std::move(group)) {}
+  SlowDisk(pid_t pid, std::string group, std::string disk)
+      : pid_(pid), group_(std::move(group)), disk_(std::move(disk)) {}
 
   const pid_t pid_;
   const std::string group_;  // Its directory.
-  std::string disk_;         // MAJOR:MINOR.
+  const std::string disk_;   // MAJOR:MINOR.
 };
 
 }  // namespace cxlpool
