@@ -1,6 +1,7 @@
 // cxlpool-ha-trials: two managers on three members of etcd lose the leader, members, the network or
-// disks under load; then the pool is held against the acknowledged log (audit.h). Each seed is one
-// fault, of one pool that lives through many; a seed tried alone begins with an empty pool.
+// disks under load; then the pool is held against the acknowledged log (audit.h), and what clients
+// of the same Regions were answered has to be linearizable (contenders.h). Each seed is one fault,
+// of one pool that lives through many; a seed tried alone begins with an empty pool.
 
 #include <signal.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <numeric>
 #include <random>
@@ -17,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
+#include "test/crash/contenders.h"
 #include "test/crash/hits.h"
 #include "test/crash/loaded_pool.h"
 #include "test/rigs/private_network.h"
@@ -65,8 +68,10 @@ class HaTrials {
   std::string Summary() const {
     return absl::StrCat(WithCommas(pools_.answered()), " calls answered, ",
                         WithCommas(pools_.changes()), " changes, each in the audit trail; ",
-                        hits_.Text(), "; a takeover alone: ", alone_.Text(),
-                        "; with a member: ", both_.Text(), "; from one cut off: ", cut_.Text());
+                        WithCommas(contended_), " calls on the same names linearizable (of ",
+                        given_up_, " names unknown); ", hits_.Text(),
+                        "; a takeover alone: ", alone_.Text(), "; with a member: ", both_.Text(),
+                        "; from one cut off: ", cut_.Text());
   }
 
   std::string Missing() const {
@@ -109,9 +114,11 @@ class HaTrials {
     if (trace) std::cout << fault_ << (hosted ? ", with hosts" : "") << std::endl;
     const absl::Status status = pool.Live(
         random, {.crash_at = "", .hosted = hosted, .kill = [&](Process& leader) {
-                   absl::SleepFor(before);
                    if (restored) return AllKilled(pool.pool());
-                   return (this->*fault.carry_out)({pool.pool(), leader, member, absl::Now()});
+                   return AmidContenders(pool, [&] {
+                     absl::SleepFor(before);
+                     return (this->*fault.carry_out)({pool.pool(), leader, member, absl::Now()});
+                   });
                  }});
     if (!status.ok()) return status;
     if (restored) {
@@ -121,6 +128,16 @@ class HaTrials {
     }
     hits_.Add(fault_);
     return absl::OkStatus();
+  }
+
+  // With clients that go on from one manager to the next; they are judged, and leave nothing.
+  absl::Status AmidContenders(LoadedPool& pool, const std::function<absl::Status()>& fault) {
+    Contenders contenders(pool.pool().sockets(), pool.lives());
+    absl::Status status = fault();
+    if (status.ok()) status = contenders.End();
+    contended_ += contenders.operations();
+    given_up_ += contenders.gave_up();
+    return status;
   }
 
   absl::Status LeaderKilled(const Scene& scene) {
@@ -372,6 +389,7 @@ class HaTrials {
 
   Hits hits_;
   Times alone_, both_, cut_;
+  uint64_t contended_ = 0, given_up_ = 0;
   std::string fault_;  // Of this seed.
   LoadedPools pools_{&hits_, kFaultsOfAPool, /*managers=*/2};
 };
