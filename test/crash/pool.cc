@@ -32,6 +32,13 @@ constexpr int kFirstSlot = 17;
 constexpr int kSlotsApart = 20;
 constexpr absl::Duration kAnswer = absl::Milliseconds(300);
 
+// Where this program lies. Asked before main: one that has left its mounts (PrivateNetwork::Enter)
+// is told another path.
+const std::string kPrograms = [] {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path().string();
+}();
+
 absl::Status WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
@@ -64,7 +71,7 @@ std::vector<int> SlotsOf(int bridge) {
 absl::StatusOr<std::unique_ptr<Pool>> Pool::Make(PoolLayout layout) {
   auto pool = std::unique_ptr<Pool>(new Pool(std::move(layout)));
   std::error_code error;
-  pool->programs_ = fs::read_symlink("/proc/self/exe", error).parent_path().string();
+  pool->programs_ = kPrograms;
   const fs::path parent = fs::temp_directory_path(error);
   RemoveOrphans(parent);
   std::string path = (parent / absl::StrCat(kPrefix, getpid(), "-XXXXXX")).string();
