@@ -20,7 +20,11 @@ LifeId Scheduler::Begin() {
 void Scheduler::End(LifeId life) { lives_[life].alive = false; }
 
 void Scheduler::Pause(LifeId life, int64_t until_us) {
-  lives_[life].paused_until_us = std::max(lives_[life].paused_until_us, until_us);
+  LifeState& state = lives_[life];
+  const int64_t from_us = std::max(now_us_, state.paused_until_us);
+  if (until_us <= from_us) return;
+  state.paused_us += until_us - from_us;
+  state.paused_until_us = until_us;
 }
 
 void Scheduler::At(LifeId life, int64_t delay_us, Task&& task) {

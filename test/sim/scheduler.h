@@ -57,6 +57,10 @@ class Scheduler {
   // Until `until` (of now_us) no event of `life` runs: the machine it runs on is paused. They run
   // after that, in order.
   void Pause(LifeId life, int64_t until_us);
+  bool IsPaused(LifeId life) const { return lives_[life].paused_until_us > now_us_; }
+  int64_t PausedUntil(LifeId life) const { return lives_[life].paused_until_us; }
+  // How long it stood still so far, with the pause that it is in.
+  int64_t PausedFor(LifeId life) const { return lives_[life].paused_us; }
 
   void At(LifeId life, int64_t delay_us, Task&& task);
 
@@ -74,6 +78,7 @@ class Scheduler {
   struct LifeState {
     bool alive = true;
     int64_t paused_until_us = 0;
+    int64_t paused_us = 0;  // In all.
   };
   // Stays where it was put until it ran: a task is dear to move.
   struct Event {
@@ -116,7 +121,18 @@ class SimExecutor : public Executor, public Clock {
   SimExecutor(Scheduler* scheduler, LifeId life, int64_t wall_skew_us = 0)
       : scheduler_(scheduler), life_(life), wall_skew_us_(wall_skew_us) {}
 
-  void Post(Task task) override { scheduler_->At(life_, 0, std::move(task)); }
+  void Post(Task task) override {
+    if (std::exchange(lent_, false)) return std::move(task)();
+    scheduler_->At(life_, 0, std::move(task));
+  }
+  // Runs `call` as a port's own thread would, which posts something and waits for it: there is one
+  // thread here, so that what it posts first runs at once. Only from an event of this process.
+  template <typename Call>
+  void AsThreadThatWaits(Call call) {
+    lent_ = true;
+    call();
+    lent_ = false;
+  }
   void PostAfter(absl::Duration delay, Task task) override;
   absl::Time Now() const override;
   absl::Duration Elapsed() const override;
@@ -128,6 +144,7 @@ class SimExecutor : public Executor, public Clock {
   Scheduler* const scheduler_;
   const LifeId life_;
   int64_t wall_skew_us_;
+  bool lent_ = false;
 };
 
 }  // namespace cxlpool::sim

@@ -26,6 +26,7 @@ struct StoreFaults {
   int64_t slow_until_us = 0;
   int64_t full_until_us = 0;
   enum class Next { kNone, kFailsDone, kFailsNotDone } next = Next::kNone;
+  bool troubled = false;  // Between managers and etcd (sim_replicated_store.h).
 };
 
 // Records on their way to the disk. Most of them are written over before anybody reads them: so

@@ -14,6 +14,15 @@ namespace cxlpool::fm {
 StoreImage MemoryDisk::TakeOver() {
   MutexLock lock(mutex_);
   guard_.Reset(guard_.epoch() + 1, guard_.revision());
+  return Image();
+}
+
+StoreImage MemoryDisk::Read() const {
+  MutexLock lock(mutex_);
+  return Image();
+}
+
+StoreImage MemoryDisk::Image() const {
   StoreImage image;
   image.epoch = guard_.epoch();
   image.revision = guard_.revision();

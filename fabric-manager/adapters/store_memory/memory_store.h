@@ -26,11 +26,14 @@ class MemoryDisk {
       : max_bytes_(max_bytes), guard_(limits) {}
 
   StoreImage TakeOver();
+  StoreImage Read() const;  // What TakeOver would answer, in the epoch that there is.
   absl::Status Apply(const StoreBatch& batch);
 
   uint64_t revision() const;
 
  private:
+  StoreImage Image() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable Mutex mutex_;
   const uint64_t max_bytes_;
   StoreGuard guard_ ABSL_GUARDED_BY(mutex_);
