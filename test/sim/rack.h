@@ -6,7 +6,7 @@
 //
 //   Bind            no byte is bound to two Regions; the serial is new in the host's incarnation;
 //                   the bytes are zero or this Region's own, and so is poison in them; the intent
-//                   is durable
+//                   is durable; no manager of a later epoch has claimed the host
 //   Scrub           nobody can reach the bytes; they are on their way out of their Region
 //   host stores     only into what is bound to the host, and to nobody else
 //   taken down      nothing of an Attachment that is to stay is offlined, unbound from its driver,
@@ -54,6 +54,7 @@ struct RackDevice {
   std::vector<uint32_t> content;
   // What of each granule is lost: 0 is nothing, else whose it was (HashOf). Empty: none of any.
   std::vector<uint32_t> poison = {};
+  uint64_t epoch = 0;  // The highest that it was claimed under: nobody of a lower one clears it.
 };
 
 // An LD that is bound, and what its host made of it.
@@ -92,7 +93,11 @@ struct RackHost {
   bool prepared = false;        // The kernel takes no new DAX device by itself, since this boot.
   std::set<uint64_t> hopeless;  // First serials of host regions that its kernel cannot make.
   uint32_t names = 0;           // Of memdevs and kernel regions given out in this boot.
-  uint64_t epoch = 0;  // The highest that it was claimed under: no command of a lower one counts.
+  // The highest epoch that it was claimed under: no command of a lower one counts. But whoever
+  // claims it last has it, whatever its epoch: no bind under another claim counts.
+  uint64_t epoch = 0;
+  uint64_t claims = 0;               // Times that it was claimed,
+  LifeId claimed_by = kWorld;        // and by whom last.
   std::vector<LifeId> fabric_calls;  // Of whom calls are about to take effect here.
   // Shared: agents that have tasks which came while they stood still. They do them when they go on.
   std::vector<LifeId> late_tasks;
@@ -146,6 +151,13 @@ class Rack {
     fm::Slice slice;
   };
   std::vector<Clearing> clearings;
+
+  // What came of managers that stood still while another took over: it had no effect.
+  uint64_t dropped_binds = 0;
+  uint64_t dropped_scrubs = 0;
+
+  // Of each manager that has a driver: another has claimed that host from it.
+  std::map<LifeId, std::function<void(const std::string& host)>> on_evicted;
 
   // Called with every move as a line. May be null.
   std::function<void(absl::string_view)> trace;

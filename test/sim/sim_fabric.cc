@@ -72,9 +72,16 @@ SimFabric::SimFabric(Scheduler* scheduler, LifeId life, Rack* rack, FabricFaults
       faults_(faults),
       subscription_(
           rack->Subscribe([this](const fm::BoundLd& ld, Rack::Gone gone) { OnGone(ld, gone); })),
-      random_(random) {}
+      random_(random) {
+  rack_->on_evicted[life_] = [this](const std::string& host) {
+    Emit({.kind = fm::FabricEvent::Kind::kHostReachable, .host = host});
+  };
+}
 
-SimFabric::~SimFabric() { rack_->Unsubscribe(subscription_); }
+SimFabric::~SimFabric() {
+  rack_->Unsubscribe(subscription_);
+  rack_->on_evicted.erase(life_);
+}
 
 fm::FabricCapabilities SimFabric::capabilities() const {
   return {.driver = "simulated",
@@ -190,16 +197,18 @@ void DoLate(Scheduler* scheduler, Rack* rack, RackHost* host, LifeId agent, Life
 
 // A command that has come to the host. What happens in the world knows nothing of the driver that
 // gave it, which may be gone by then. A manager that is not there any more was stopped with it in
-// its hand, as long as that: it comes `late_us` later.
+// its hand, as long as that: it comes `late_us` later. So was one of two that stands still.
 template <typename Answer, typename Effect>
-void Land(Scheduler* scheduler, LifeId life, uint64_t epoch, Rack* rack, RackHost* host,
-          const std::string& fabric_life, bool in_turn, int64_t late_us,
+void Land(Scheduler* scheduler, LifeId life, uint64_t epoch, uint64_t claim, Rack* rack,
+          RackHost* host, const std::string& fabric_life, bool in_turn, int64_t late_us,
           const absl::Status& instead, bool acts, int64_t answer_us, Effect effect,
           absl::AnyInvocable<void(Answer) &&> done) {
-  if (late_us > 0 && !rack->shared && !scheduler->Alive(life)) {
-    scheduler->At(kWorld, late_us,
+  const bool in_hand = scheduler->IsPaused(life) && late_us % 2 == 0;
+  if (late_us > 0 && !rack->shared && (!scheduler->Alive(life) || in_hand)) {
+    const int64_t goes_on_us = in_hand ? scheduler->PausedUntil(life) - scheduler->now_us() : 0;
+    scheduler->At(kWorld, in_hand ? goes_on_us + late_us / 100 : late_us,
                   [=, effect = std::move(effect), done = std::move(done)]() mutable {
-                    Land<Answer>(scheduler, life, epoch, rack, host, fabric_life, in_turn, 0,
+                    Land<Answer>(scheduler, life, epoch, claim, rack, host, fabric_life, in_turn, 0,
                                  instead, acts, answer_us, std::move(effect), std::move(done));
                   });
     return;
@@ -211,7 +220,11 @@ void Land(Scheduler* scheduler, LifeId life, uint64_t epoch, Rack* rack, RackHos
                           std::move(done));
   }
   Answer answer = absl::UnavailableError("");
-  if (epoch < host->epoch && !rack->shared) {
+  bool dropped = claim == kAnyClaim ? epoch < host->epoch : claim != host->claims;
+  if (host->claimed_by == life && CXLPOOL_MUTANT("bind-under-any-claim")) dropped = false;
+  if (dropped && !rack->shared) {
+    const bool deposed = scheduler->PausedFor(life) > 0 && epoch < host->epoch;
+    if (claim != kAnyClaim && deposed) ++rack->dropped_binds;
     if (rack->trace) rack->trace(absl::StrCat("rack: ", host->id, " drops a former command"));
   } else if (in_turn && host->life() != fabric_life) {
     answer = Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
@@ -229,7 +242,7 @@ void Land(Scheduler* scheduler, LifeId life, uint64_t epoch, Rack* rack, RackHos
 // there is another. Shared: a session that ends takes it along.
 template <typename Answer, typename Effect>
 void SimFabric::Send(const std::string& host_id, Course course, bool in_turn, Effect effect,
-                     absl::AnyInvocable<void(Answer) &&> done) {
+                     absl::AnyInvocable<void(Answer) &&> done, uint64_t claim) {
   RackHost* host = rack_->FindHost(host_id);
   if (host == nullptr) {
     return AnswerLater<Answer>(course.answer_us, UnknownHost(host_id), std::move(done));
@@ -239,22 +252,22 @@ void SimFabric::Send(const std::string& host_id, Course course, bool in_turn, Ef
     const int64_t delay_us = std::max(course.queue_us, kTurnUs);
     course.queue_us = 0;
     scheduler_->At(life_, delay_us,
-                   [this, host_id, course, in_turn, effect = std::move(effect),
+                   [this, host_id, course, in_turn, claim, effect = std::move(effect),
                     done = std::move(done)]() mutable {
                      Send<Answer>(host_id, std::move(course), in_turn, std::move(effect),
-                                  std::move(done));
+                                  std::move(done), claim);
                    });
     return;
   }
-  auto go = [scheduler = scheduler_, life = life_, epoch = epoch_, rack = rack_, host, in_turn,
-             course, effect = std::move(effect), done = std::move(done)]() mutable {
+  auto go = [scheduler = scheduler_, life = life_, epoch = epoch_, claim, rack = rack_, host,
+             in_turn, course, effect = std::move(effect), done = std::move(done)]() mutable {
     host->fabric_calls.push_back(life);
     scheduler->At(kWorld, course.effect_us,
                   [=, fabric_life = host->life(), effect = std::move(effect),
                    done = std::move(done)]() mutable {
                     host->fabric_calls.erase(
                         std::find(host->fabric_calls.begin(), host->fabric_calls.end(), life));
-                    Land<Answer>(scheduler, life, epoch, rack, host, fabric_life, in_turn,
+                    Land<Answer>(scheduler, life, epoch, claim, rack, host, fabric_life, in_turn,
                                  course.late_us, course.instead, course.acts, course.answer_us,
                                  std::move(effect), std::move(done));
                   });
@@ -265,9 +278,23 @@ void SimFabric::Send(const std::string& host_id, Course course, bool in_turn, Ef
 
 void SimFabric::Bind(fm::BindRequest request, DoneWith<fm::BoundLd> done) {
   const std::string host = request.key.host;
+  // One that has claimed nothing has nothing that could be lost.
+  const auto claimed = claims_.find(host);
+  uint64_t claim = kAnyClaim;
+  if (claimed != claims_.end()) {
+    claim = claimed->second.number == request.claim ? claimed->second.of_host : 0;
+  }
   Send<absl::StatusOr<fm::BoundLd>>(
       host, Plan(FabricCall::kBind), /*in_turn=*/true,
-      [request = std::move(request)](Rack& rack) { return rack.Bind(request); }, std::move(done));
+      [request = std::move(request), epoch = epoch_](Rack& rack) {
+        const RackHost& to = *rack.FindHost(request.key.host);
+        if (!rack.shared && epoch < to.epoch && !rack.IsBound(request.key)) {
+          rack.Breach(absl::StrCat("bind of tag ", request.key.tag, " to ", to.id, " under epoch ",
+                                   epoch, ", and it was claimed under epoch ", to.epoch));
+        }
+        return rack.Bind(request);
+      },
+      std::move(done), claim);
 }
 
 void SimFabric::BeginUnbind(fm::Binding binding, Done done) {
@@ -314,16 +341,29 @@ void SimFabric::DiscoverHost(std::string host, DoneWith<fm::FabricView> done) {
   });
 }
 
-// Claims the hosts that it can look at. Shared: a host does one thing after another, and its
+// The devices, and the hosts that it can look at. Whoever had one notices, and looks again.
+void SimFabric::ClaimAll() {
+  for (RackDevice& device : rack_->devices) device.epoch = std::max(device.epoch, epoch_);
+  for (auto& [id, host] : rack_->hosts) {
+    if (!rack_->CanAsk(host)) continue;
+    host.epoch = std::max(host.epoch, epoch_);
+    const LifeId before = std::exchange(host.claimed_by, life_);
+    if (before != life_) {
+      ++host.claims;
+      const auto evicted = rack_->on_evicted.find(before);
+      if (evicted != rack_->on_evicted.end()) evicted->second(id);
+    }
+    Claim& claim = claims_[id];
+    if (std::exchange(claim.of_host, host.claims) != host.claims) ++claim.number;
+  }
+}
+
+// Claims what it looks at. Shared: a host does one thing after another, and its
 // agent's session is the claim.
 void SimFabric::LookAround(Course course, DoneWith<fm::FabricView> done) {
   const bool busy = std::any_of(rack_->hosts.begin(), rack_->hosts.end(),
                                 [this](const auto& entry) { return IsBusy(entry.second); });
-  if (!rack_->shared && course.instead.ok()) {
-    for (auto& [id, host] : rack_->hosts) {
-      if (rack_->CanAsk(host)) host.epoch = std::max(host.epoch, epoch_);
-    }
-  }
+  if (!rack_->shared && course.instead.ok() && epoch_ != 0) ClaimAll();
   if (busy && rack_->shared) {
     scheduler_->At(life_, kTurnUs,
                    [this, course = std::move(course), done = std::move(done)]() mutable {
@@ -334,6 +374,10 @@ void SimFabric::LookAround(Course course, DoneWith<fm::FabricView> done) {
   absl::StatusOr<fm::FabricView> answer = absl::UnknownError("");
   if (course.instead.ok()) {
     answer = rack_->Look();
+    for (fm::FabricHost& host : answer->hosts) {
+      const auto claim = claims_.find(host.id);
+      if (claim != claims_.end()) host.claim = claim->second.number;
+    }
   } else {
     answer = std::move(course.instead);
   }
@@ -454,16 +498,28 @@ void SimFabric::Scrub(fm::Slice slice, fm::ScrubProgress, DoneWith<fm::ScrubResu
           course.effect_us = half_us;
           return ScrubByHost(std::move(slice), cleared, std::move(course), std::move(done));
         }
-        if (half > 0) rack_->Scrub(slice, 0, half);
+        if (half > 0) Clear(slice, 0, half);
         scheduler_->At(life_, half_us,
                        [this, slice = std::move(slice), half, cleared, course = std::move(course),
                         done = std::move(done)]() mutable {
-                         if (cleared > half) rack_->Scrub(slice, half, cleared - half);
+                         if (cleared > half && !Clear(slice, half, cleared - half)) {
+                           course.instead = absl::UnavailableError("another manager has it");
+                         }
                          absl::StatusOr<fm::ScrubResult> answer = fm::ScrubResult::kZero;
                          if (!course.instead.ok()) answer = std::move(course.instead);
                          AnswerLater(course.answer_us, std::move(answer), std::move(done));
                        });
       });
+}
+
+// False: a manager of a higher epoch has claimed the device.
+bool SimFabric::Clear(const fm::Slice& slice, uint64_t first, uint64_t count) {
+  if (epoch_ != 0 && epoch_ < rack_->FindDevice(slice.device)->epoch) {
+    ++rack_->dropped_scrubs;
+    return false;
+  }
+  rack_->Scrub(slice, first, count);
+  return true;
 }
 
 bool SimFabric::Settle(const fm::Slice& slice) {

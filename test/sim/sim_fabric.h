@@ -2,9 +2,11 @@
 //
 // Each call takes effect on the rack after one seeded delay and answers after another. What a
 // manager has in its hand or on its way to a host comes there even if another manager has begun
-// meanwhile; the answer does not come. A look claims the hosts that it sees, under the epoch of
-// Start: what comes later under a lower one has no effect. Without a claim it has. Not so: a scrub,
-// which the manager does itself, a piece at a time, and ends with it.
+// meanwhile, or it stands still itself; the answer does not come. A look claims the hosts and
+// devices that it sees, under the epoch of Start: what comes later under a lower one has no effect.
+// Without a claim it has. But whoever looks last has the host, as with a socket of QEMU's: the one
+// before cannot bind until it has looked again, and one that was deposed may bind, if it believes
+// what it saw. A scrub the manager does itself, a piece at a time: it stops and ends with it.
 //
 // Shared: what comes to a host that stands still, and whose session is not over yet, is done when
 // the host goes on. The manager hears of it then, or that nobody knows once its patience is over.
@@ -30,6 +32,7 @@
 namespace cxlpool::sim {
 
 inline constexpr int64_t kDeadlineUs = 3'000'000;
+inline constexpr uint64_t kAnyClaim = UINT64_MAX;
 
 enum class FabricCall { kDiscover, kBind, kBeginUnbind, kAwaitUnbound, kFence, kScrub };
 inline constexpr int kFabricCalls = 6;
@@ -104,10 +107,12 @@ class SimFabric : public fm::FabricDriver {
   };
 
   Course Plan(FabricCall call);
-  // Takes `effect` to the host and its answer back.
+  // Takes `effect` to the host and its answer back. It has none under another claim than `claim`;
+  // kAnyClaim: none under one of a higher epoch.
   template <typename Answer, typename Effect>
   void Send(const std::string& host, Course course, bool in_turn, Effect effect,
-            absl::AnyInvocable<void(Answer) &&> done);
+            absl::AnyInvocable<void(Answer) &&> done, uint64_t claim = kAnyClaim);
+  bool Clear(const fm::Slice& slice, uint64_t first, uint64_t count);
   // Shared: clears that slice's first `granules`; a host that stands still does it later.
   void ScrubByHost(fm::Slice slice, uint64_t granules, Course course,
                    DoneWith<fm::ScrubResult> done);
@@ -117,6 +122,7 @@ class SimFabric : public fm::FabricDriver {
   bool Settle(const fm::Slice& slice);
   // Whether something of a manager before this one is on its way there.
   bool IsBusy(const RackHost& host) const;
+  void ClaimAll();
   void LookAround(Course course, DoneWith<fm::FabricView> done);
   void LookForProof(fm::LdKey key, int64_t deadline_us, Course course, Done done);
   void OnGone(const fm::BoundLd& ld, Rack::Gone gone);
@@ -135,6 +141,11 @@ class SimFabric : public fm::FabricDriver {
   Random random_;
   absl::AnyInvocable<void(fm::FabricEvent)> sink_;
   std::vector<Waiter> waiters_;
+  struct Claim {
+    uint64_t number = 0;  // In this life.
+    uint64_t of_host = 0;
+  };
+  std::map<std::string, Claim> claims_;       // Of hosts, that it has, or had last.
   std::map<std::string, std::string> lives_;  // Shared: of the hosts, as last known.
   uint64_t last_waiter_ = 0;
   bool polling_ = false;

@@ -296,6 +296,99 @@ TEST_F(SimPortsTest, WithoutAClaimACommandThatCameLateTakesEffect) {
   EXPECT_TRUE(Bound(100));
 }
 
+// The manager before stands still, and another one has taken over.
+class TwoManagersTest : public SimPortsTest {
+ protected:
+  void StartNext() {
+    next = std::make_unique<SimFabric>(&scheduler, scheduler.Begin(), &rack, &fabric_faults,
+                                       Random(++seed));
+    next->Start({.hosts = {}, .epoch = ++epoch}, [](const fm::FabricEvent&) {});
+  }
+  // What is bound, as one of the two sees it; and under which claim of host-a that is.
+  size_t Look(SimFabric& from) {
+    fm::FabricView view;
+    EXPECT_TRUE(Get<fm::FabricView>([&](auto done) { from.Discover(std::move(done)); }, view).ok());
+    for (const fm::FabricHost& host : view.hosts) {
+      if (host.id == "host-a") claim = host.claim;
+    }
+    return view.bound.size();
+  }
+  absl::Status BindUnder(SimFabric& by, uint64_t serial, uint64_t of_claim) {
+    fm::BindRequest request = Request(1, serial);
+    request.claim = of_claim;
+    fm::BoundLd ld;
+    return Get<fm::BoundLd>([&](auto done) { by.Bind(request, std::move(done)); }, ld);
+  }
+
+  std::unique_ptr<SimFabric> next;
+  uint64_t claim = 0;
+};
+
+TEST_F(TwoManagersTest, WhoLooksLastHasTheHost) {
+  Look(*fabric);
+  ASSERT_EQ(claim, 1u);
+  StartNext();
+  Look(*next);
+  ASSERT_EQ(claim, 1u);
+  EXPECT_TRUE(absl::IsUnavailable(BindUnder(*fabric, 100, 1)));
+  EXPECT_FALSE(Bound(100));
+  scheduler.RunUntil(scheduler.now_us() + 1000);
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events[0].kind, fm::FabricEvent::Kind::kHostReachable);
+  // It takes the host again, and what was decided before that has no effect, either side.
+  Look(*fabric);
+  EXPECT_EQ(claim, 2u);
+  EXPECT_TRUE(absl::IsUnavailable(BindUnder(*fabric, 100, 1)));
+  EXPECT_TRUE(absl::IsUnavailable(BindUnder(*next, 101, 1)));
+  EXPECT_EQ(breaches, std::vector<std::string>());
+  // Nor may it use what no commit has confirmed.
+  EXPECT_TRUE(BindUnder(*fabric, 100, 2).ok());
+  EXPECT_EQ(breaches.size(), 1u);
+  Look(*next);
+  EXPECT_EQ(claim, 2u);
+  EXPECT_TRUE(absl::IsUnavailable(BindUnder(*next, 101, 1)));
+}
+
+TEST_F(TwoManagersTest, WhatIsInTheHandOfWhoStandsStillComesLateAndHasNoEffect) {
+  int seen = 0, dropped = 0;
+  for (uint64_t serial = 100; serial < 140; ++serial) {
+    Look(*fabric);
+    const uint64_t held = claim;
+    fm::BindRequest request = Request(1, serial);
+    request.claim = held;
+    fabric->Bind(request, [](const auto&) {});
+    scheduler.Pause(manager, scheduler.now_us() + 1'000'000);
+    scheduler.RunUntil(scheduler.now_us() + 500'000);
+    StartNext();
+    const bool there = Look(*next) > 0;
+    EXPECT_EQ(Bound(serial), there);
+    scheduler.RunUntil(scheduler.now_us() + 2'000'000);
+    EXPECT_EQ(Bound(serial), there);
+    ++(there ? seen : dropped);
+    rack.Remove(a, 1);
+    StartManager();
+  }
+  EXPECT_GT(seen, 0);
+  EXPECT_GT(dropped, 0);
+  EXPECT_EQ(rack.dropped_binds, static_cast<uint64_t>(dropped));
+  EXPECT_EQ(breaches, std::vector<std::string>());
+}
+
+TEST_F(TwoManagersTest, WhoStoodStillClearsNothing) {
+  Look(*fabric);
+  rack.devices[0].content.assign(96, 7);
+  std::optional<absl::Status> answer;
+  fabric->Scrub(Request(1, 100).slice, {}, [&](auto result) { answer = result.status(); });
+  scheduler.Pause(manager, scheduler.now_us() + 1'000'000);
+  StartNext();
+  Look(*next);
+  scheduler.RunUntil(scheduler.now_us() + 2'000'000);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_TRUE(absl::IsUnavailable(*answer));
+  EXPECT_EQ(rack.devices[0].content, std::vector<uint32_t>(96, 7));
+  EXPECT_GT(rack.dropped_scrubs, 0u);
+}
+
 TEST_F(SimPortsTest, WhatWasSentToAHostThatWentDarkDoesNotReachTheNextPower) {
   for (int i = 0; i < 20; ++i) {
     fabric->Bind(Request(1, 100), [](const auto&) {});
