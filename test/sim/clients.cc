@@ -131,6 +131,13 @@ void Clients::Send(CallPtr call) {
 
 void Clients::Arrive(CallPtr call) {
   ManagerProcess* manager = world_.manager();
+  if (manager != nullptr && manager->serving() && world_.scheduler->IsPaused(manager->life())) {
+    // It comes to it when it goes on, and can be sure then of what it says.
+    world_.scheduler->At(manager->life(), 0, [this, manager, call] {
+      if (manager->MayAnswer()) Serve(*manager, call);
+    });
+    return;
+  }
   if (manager != nullptr && manager->serving()) return Serve(*manager, call);
   // The connection is refused.
   if (call->finished) return;

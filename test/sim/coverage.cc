@@ -32,6 +32,16 @@ constexpr std::array<const char*, kMeetings> kMeetingNames = {
     "a watch was the list",
     "a watch heard of a gap",
     "a watch went on with a new manager",
+    "a standby took over",
+    "a leader came back after another had taken over",
+    "refused: STORE_FENCED",
+    "a claim came too late",
+    "a transaction was sent, and its outcome not heard",
+    "a commit was found to be made",
+    "a transaction came twice",
+    "a standby was too far behind",
+    "a bind of a leader that stood still was dropped",
+    "a scrub of a leader that stood still was dropped",
 };
 constexpr int kLastAttachmentState = static_cast<int>(fm::AttachmentState::kReleaseBlocked);
 
@@ -41,7 +51,7 @@ struct Coverage::Tally {
   int states = 0, all_states = 0;
   int edges = 0, all_edges = 0;
   int faults = 0, all_faults = 0;
-  int meetings = 0;
+  int meetings = 0, all_meetings = 0;
   std::vector<std::string> missing;
 };
 
@@ -63,6 +73,7 @@ void Coverage::Add(const Coverage& other) {
   events += other.events;
   commits += other.commits;
   lives += other.lives;
+  standbys += other.standbys;
   bad_marked += other.bad_marked;
   bad_kept += other.bad_kept;
   bad_freed += other.bad_freed;
@@ -118,6 +129,7 @@ Coverage::Tally Coverage::Count(std::string* table) const {
   entered(region_, kLastRegionState);
   entered(attachment_, kLastAttachmentState);
   for (int v = static_cast<int>(kFirstFault); v < kVerbs; ++v) {
+    if (static_cast<Verb>(v) == Verb::kPauseManager && standbys == 0) continue;
     const auto name = std::string(InfoOf(static_cast<Verb>(v)).name);
     const uint64_t count = verbs_[static_cast<size_t>(v)];
     ++tally.all_faults;
@@ -130,7 +142,8 @@ Coverage::Tally Coverage::Count(std::string* table) const {
     if (count == 0) tally.missing.emplace_back(name);
     if (table != nullptr) absl::StrAppend(table, "  ", name, ": ", count, "\n");
   }
-  for (size_t i = 0; i < met_.size(); ++i) {
+  tally.all_meetings = standbys > 0 ? kMeetings : static_cast<int>(kFirstOfTwo);
+  for (size_t i = 0; i < static_cast<size_t>(tally.all_meetings); ++i) {
     met_[i] > 0 ? (void)++tally.meetings : tally.missing.push_back(kMeetingNames[i]);
     if (table != nullptr) absl::StrAppend(table, "  ", kMeetingNames[i], ": ", met_[i], "\n");
   }
@@ -145,13 +158,15 @@ Coverage::Tally Coverage::Count(std::string* table) const {
 
 std::string Coverage::Summary() const {
   const Tally tally = Count(nullptr);
-  return absl::StrCat(tally.states, " of ", tally.all_states, " states, ", tally.edges, " of ",
-                      tally.all_edges, " edges, ", tally.faults, " of ", tally.all_faults,
-                      " faults, ", tally.meetings, " of ", kMeetings, " meetings; ", operations,
-                      " operations, ", acknowledged, " acknowledged, ", bad_kept, " of ",
-                      bad_marked, " bad extents kept, ", histories, " histories",
-                      gave_up > 0 ? absl::StrCat(" (", gave_up, " given up)") : "", ", ", lives,
-                      " managers, ", simulated_us / 1'000'000, " s simulated");
+  return absl::StrCat(
+      tally.states, " of ", tally.all_states, " states, ", tally.edges, " of ", tally.all_edges,
+      " edges, ", tally.faults, " of ", tally.all_faults, " faults, ", tally.meetings, " of ",
+      tally.all_meetings, " meetings; ", operations, " operations, ", acknowledged,
+      " acknowledged, ", bad_kept, " of ", bad_marked, " bad extents kept, ", histories,
+      " histories", gave_up > 0 ? absl::StrCat(" (", gave_up, " given up)") : "", ", ", lives,
+      " managers, ", Times(Meeting::kTookOver), " takeovers, ", Times(Meeting::kCameBack),
+      " leaders that came back after one, ", Times(Meeting::kOutcomeLost), " unknown outcomes, ",
+      simulated_us / 1'000'000, " s simulated");
 }
 
 std::string Coverage::Missing() const {

@@ -35,8 +35,20 @@ enum class Meeting : uint8_t {
   kWatchCompared,
   kWatchToldOfGap,
   kWatchResumed,
+  // Of two managers.
+  kTookOver,
+  kCameBack,
+  kFencedCommit,
+  kClaimOutrun,
+  kOutcomeLost,
+  kOutcomeFound,
+  kTransactionDoubled,
+  kReadAnew,
+  kLateBind,
+  kLateScrub,
 };
-inline constexpr int kMeetings = static_cast<int>(Meeting::kWatchResumed) + 1;
+inline constexpr int kMeetings = static_cast<int>(Meeting::kLateScrub) + 1;
+inline constexpr Meeting kFirstOfTwo = Meeting::kTookOver;
 
 class Coverage {
  public:
@@ -53,7 +65,8 @@ class Coverage {
   void Struck(Verb fault) { ++verbs_[static_cast<size_t>(fault)]; }
   void Answer(const std::string& reason);  // "OK" or the refusal's.
 
-  void Met(Meeting meeting) { ++met_[static_cast<size_t>(meeting)]; }
+  void Met(Meeting meeting, uint64_t times = 1) { met_[static_cast<size_t>(meeting)] += times; }
+  uint64_t Times(Meeting meeting) const { return met_[static_cast<size_t>(meeting)]; }
   // Why a host was refused; nothing for what no wall stands behind.
   void HostIsTold(const std::string& reason);
 
@@ -66,12 +79,13 @@ class Coverage {
   uint64_t events = 0;
   uint64_t commits = 0;
   uint64_t lives = 0;       // Of managers.
+  uint64_t standbys = 0;    // Simulations with two of them; without any their faults do not count.
   uint64_t bad_marked = 0;  // Extents that lost bytes, as the records say,
   uint64_t bad_kept = 0;    // that their Region let go of,
   uint64_t bad_freed = 0;   // and that an operator freed.
   int64_t simulated_us = 0;
 
-  // "12 of 12 states, 31 of 31 edges, 28 of 28 faults, 18 of 18 meetings": of all that there are.
+  // "12 of 12 states, 31 of 31 edges, 31 of 31 faults, 28 of 28 meetings": of all that there are.
   std::string Summary() const;
   // What was not visited; empty: nothing.
   std::string Missing() const;

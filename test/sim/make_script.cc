@@ -33,9 +33,13 @@ constexpr Verb kFaults[] = {
     Verb::kRungFails,     Verb::kAgentLies,       Verb::kOldState,        Verb::kWallJumps,
 };
 
+constexpr int64_t kStandby_us = 3'000'000;  // The least that a script with a standby takes.
+constexpr int64_t kLull_us = 5'000'000;
+
 class Maker {
  public:
-  Maker(uint64_t seed, int operations) : random_(seed), operations_(operations) {
+  Maker(uint64_t seed, int operations, bool standby)
+      : random_(seed), operations_(operations), standby_(standby) {
     script_.seed = seed;
   }
 
@@ -50,6 +54,7 @@ class Maker {
     }
     AddFaults(end_us);
     AddCallers(end_us);
+    AddStandby(end_us);
     std::stable_sort(script_.steps.begin(), script_.steps.end(),
                      [](const Step& a, const Step& b) { return a.at_us < b.at_us; });
     return std::move(script_);
@@ -96,6 +101,47 @@ class Maker {
       step.Set("host", own.Between(0, kHosts - 1)).Set("slot", own.Between(0, kSlotsPerHost - 1));
       script_.steps.push_back(step);
     }
+  }
+
+  // Another manager, and what makes it take over, in one seed of four: on top of the rest. A
+  // takeover takes its time, so there must be some.
+  void AddStandby(int64_t end_us) {
+    Random own(script_.seed ^ 0x7374616e646279);
+    if (!own.OneIn(4) && !standby_) return;
+    script_.standby = true;
+    const int64_t stretch = 1 + kStandby_us / end_us;
+    for (Step& step : script_.steps) step.at_us *= stretch;
+    end_us *= stretch;
+    if (own.Percent(30)) end_us = AddLull(own, end_us);
+    for (int64_t left = own.Between(1, 3); left > 0; --left) {
+      Step pause{own.Between(0, end_us), Verb::kPauseManager, {}};
+      const bool at_a_call = own.Percent(60);
+      pause.Set("standby", !at_a_call && own.OneIn(4))
+          .Set("call", at_a_call ? own.Between(1, 5) : 0);
+      pause.Set("for", own.Between(1, own.OneIn(3) ? 500 : 3'000) * 1000);
+      script_.steps.push_back(pause);
+    }
+    if (own.Percent(50)) {
+      Step kill{own.Between(0, end_us), Verb::kKillManager, {}};
+      script_.steps.push_back(kill.Set("for", own.Between(1, 3'000) * 1000));
+    }
+    if (own.Percent(30)) {
+      Step cut_off{own.Between(0, end_us), Verb::kFailStore, {}};
+      script_.steps.push_back(cut_off.Set("done", own.Between(0, 1)));
+    }
+  }
+
+  // Nobody asks for anything for a while, and the standby sleeps through it: when it wakes up, it
+  // has seen nothing of the leader for long, though that one has always been there.
+  int64_t AddLull(Random& own, int64_t end_us) {
+    const int64_t begins_us = own.Between(0, end_us);
+    for (Step& step : script_.steps) {
+      if (step.at_us > begins_us) step.at_us += kLull_us;
+    }
+    Step pause{begins_us + own.Between(kLull_us / 2, kLull_us * 3 / 4), Verb::kPauseManager, {}};
+    pause.Set("standby", 1).Set("for", own.Between(kLull_us / 8, kLull_us / 2));
+    script_.steps.push_back(pause);
+    return end_us + kLull_us;
   }
 
   // Who calls, on what condition, and who watches: on top of the rest, as AddPoison.
@@ -202,11 +248,14 @@ class Maker {
   Script script_;
   Random random_;
   const int operations_;
+  const bool standby_;
   int drastic_left_ = 3;
 };
 
 }  // namespace
 
-Script MakeScript(uint64_t seed, int operations) { return Maker(seed, operations).Make(); }
+Script MakeScript(uint64_t seed, int operations, bool standby) {
+  return Maker(seed, operations, standby).Make();
+}
 
 }  // namespace cxlpool::sim

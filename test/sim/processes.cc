@@ -39,8 +39,32 @@ agent::AgentOptions OptionsOf(const RackHost& host, const std::string& agent_id)
 std::string HostName(int host) { return std::string("host-") + static_cast<char>('a' + host); }
 int HostNumber(const std::string& name) { return name.back() - 'a'; }
 
-// Put together as cxlpool-fm is, of its own parts; only disk, fabric, clock and threads are
-// simulated. Records go to the disk unencoded (RecordShelf). Whatever the manager does ends with
+ManagerProcess::Leader::Leader(const ManagerWorld& world, LifeId life, Random random,
+                               SimExecutor* executor, fm::Writer* writer, fm::Probe probe)
+    : fabric(world.scheduler, life, world.rack, world.fabric_faults, random),
+      sessions(kSessions, executor, executor, writer),
+      reconciler(kReconciler, executor, executor, writer, &fabric, &sessions, std::move(probe)),
+      leases(executor, executor, writer),
+      media({}, executor, executor, writer, &sessions),
+      pool(executor, writer, &reconciler, &sessions) {}
+
+std::unique_ptr<fm::Store> ManagerProcess::MakeStore(Random random,
+                                                     const std::function<void(absl::Status)>& end) {
+  if (world_.etcd == nullptr) {
+    return std::make_unique<SimStore>(world_.scheduler, life_, world_.disk, world_.shelf,
+                                      world_.store_faults, random);
+  }
+  auto store = std::make_unique<SimReplicatedStore>(
+      SimReplicatedStore::World{world_.scheduler, world_.etcd, world_.shelf, world_.store_faults,
+                                world_.store_met},
+      &executor_, random,
+      [end] { end(absl::UnavailableError("no sign of life came through in time")); });
+  replicated_ = store.get();
+  return store;
+}
+
+// Put together as cxlpool-fm is, of its own parts; only store, fabric, clock and threads are
+// simulated. Records go to the store unencoded (RecordShelf). Whatever the manager does ends with
 // `life`.
 ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random random,
                                int64_t wall_skew_us, fm::Probe probe,
@@ -50,53 +74,57 @@ ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random ra
       life_(life),
       on_serving_(std::move(on_serving)),
       executor_(world.scheduler, life, wall_skew_us),
-      store_(world.scheduler, life, world.disk, world.shelf, world.store_faults,
-             Random(random.Next())),
-      fabric_(world.scheduler, life, world.rack, world.fabric_faults, Random(random.Next())),
+      store_(MakeStore(Random(random.Next()), on_fatal)),
+      fabric_random_(random.Next()),
+      probe_(std::move(probe)),
       watch_(kWatchEvents, kFarBehind),
       writer_({.make_tag = world.make_tag,
                .encode = [shelf = world.shelf](const fm::Item& item) { return shelf->Keep(item); }},
-              &executor_, &executor_, &store_, &views_, &watch_),
-      sessions_(kSessions, &executor_, &executor_, &writer_),
-      reconciler_(kReconciler, &executor_, &executor_, &writer_, &fabric_, &sessions_,
-                  std::move(probe)),
-      leases_(&executor_, &executor_, &writer_),
-      media_({}, &executor_, &executor_, &writer_, &sessions_),
-      pool_(&executor_, &writer_, &reconciler_, &sessions_) {
-  writer_.SetFabric(fabric_.capabilities());
-  writer_.Open(
-      {.on_committed =
-           [this](const std::vector<fm::Change>& changes) {
-             // It was killed within this very commit: nobody learns of it any more.
-             if (!world_.scheduler->Alive(life_)) return;
-             world_.reference->Committed(changes, writer_.state(), writer_.revision());
-             reconciler_.OnCommitted(changes);
-             leases_.OnCommitted(changes);
-           },
-       .on_fatal = on_fatal},
-      [this, on_fatal](const absl::Status& status) { status.ok() ? Serve() : on_fatal(status); });
+              &executor_, &executor_, store_.get(), &views_, &watch_) {
+  writer_.Open({.on_committed =
+                    [this](const std::vector<fm::Change>& changes) {
+                      // It was killed within this very commit: nobody learns of it any more.
+                      if (!world_.scheduler->Alive(life_)) return;
+                      world_.reference->Committed(changes, writer_.state(), writer_.revision(),
+                                                  writer_.epoch());
+                      leader_->reconciler.OnCommitted(changes);
+                      leader_->leases.OnCommitted(changes);
+                    },
+                .on_fatal = on_fatal},
+               [this, on_fatal](const absl::Status& status) {
+                 if (!world_.scheduler->Alive(life_)) return;
+                 status.ok() ? Serve() : on_fatal(status);
+               });
 }
 
-// The store is open. Begins what the manager does by itself, and lets agents in only after the
+// The store is ours. Begins what the manager does by itself, and lets agents in only after the
 // reconciler has looked at the fabric, as cxlpool-fm does. The reference goes on from what came
 // out of the store.
 void ManagerProcess::Serve() {
-  world_.reference->Reload(writer_.state());
-  sessions_.Start(
-      {.on_segments = [this](const auto& host, const auto& reports,
-                             bool complete) { reconciler_.OnSegments(host, reports, complete); },
-       .on_events = [this](const auto& host, const auto& events) { media_.OnEvents(host, events); },
+  world_.reference->Reload(writer_.state(), writer_.epoch(), writer_.revision());
+  leader_.emplace(world_, life_, fabric_random_, &executor_, &writer_, std::move(probe_));
+  writer_.SetFabric(leader_->fabric.capabilities());
+  if (world_.etcd != nullptr) leader_->sessions.SetEpoch(writer_.epoch());
+  leader_->sessions.Start(
+      {.on_segments =
+           [this](const auto& host, const auto& reports, bool complete) {
+             leader_->reconciler.OnSegments(host, reports, complete);
+           },
+       .on_events = [this](const auto& host,
+                           const auto& events) { leader_->media.OnEvents(host, events); },
        .on_session =
            [this](const auto& host, bool online) {
-             fabric_.OnSession(host, online);
-             reconciler_.OnSession(host, online);
-             media_.OnSession(host);
+             leader_->fabric.OnSession(host, online);
+             leader_->reconciler.OnSession(host, online);
+             leader_->media.OnSession(host);
            }});
-  leases_.Start();
-  reconciler_.Start([this](const absl::Status&) {
+  leader_->leases.Start();
+  leader_->reconciler.Start([this](const absl::Status&) {
     executor_.Post([this] {
       serving_ = true;
-      world_.door->sessions = &sessions_;
+      // One that stood still, and has not heard that another has taken over, is not found.
+      if (world_.etcd != nullptr && world_.etcd->now().owner != life_) return;
+      world_.door->sessions = &leader_->sessions;
       world_.door->life = life_;
       on_serving_();
     });
@@ -105,7 +133,7 @@ void ManagerProcess::Serve() {
 
 // A manager that was started after it may have the door already.
 ManagerProcess::~ManagerProcess() {
-  if (world_.door->sessions == &sessions_) world_.door->sessions = nullptr;
+  if (world_.door->life == life_) world_.door->sessions = nullptr;
 }
 
 // Likewise cxlpool-agent, with a simulated host and a simulated line to whichever manager has the

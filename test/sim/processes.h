@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "fabric-manager/service/lease_keeper.h"
@@ -17,6 +18,7 @@
 #include "test/sim/sessions.h"
 #include "test/sim/sim_fabric.h"
 #include "test/sim/sim_host_memory.h"
+#include "test/sim/sim_replicated_store.h"
 #include "test/sim/sim_store.h"
 
 namespace cxlpool::sim {
@@ -27,13 +29,16 @@ struct ManagerWorld {
   Rack* rack;
   FabricFaults* fabric_faults;
   std::shared_ptr<fm::MemoryDisk> disk;
+  SimEtcd* etcd;  // Null: the disk is this manager's own.
   RecordShelf* shelf;
   StoreFaults* store_faults;
+  StoreMet* store_met;
   Reference* reference;
   ManagerDoor* door;
   std::function<Uuid()> make_tag;
 };
 
+// Where another manager has the store it stands by and follows, and has no part of a leader.
 class ManagerProcess {
  public:
   // `on_fatal`: the process would end now. `on_serving`: clients may call.
@@ -43,16 +48,42 @@ class ManagerProcess {
   // After Scheduler::End of its life.
   ~ManagerProcess();
 
-  fm::PoolService& pool() { return pool_; }
+  bool leads() const { return leader_.has_value(); }
+  bool serving() const { return serving_; }
+  // It serves, and what it says is so: no other manager can have taken over by now.
+  bool MayAnswer() const {
+    return serving_ && !world_.scheduler->IsPaused(life_) &&
+           (replicated_ == nullptr || replicated_->IsOurs());
+  }
+
+  // Of one of two: nothing of it reaches the store any more.
+  void CutOffStore() { replicated_->CutOff(); }
+
+  // Of one that leads.
+  fm::PoolService& pool() { return leader_->pool; }
+  SimFabric& fabric() { return leader_->fabric; }
+
   fm::Writer& writer() { return writer_; }
   fm::ViewHolder& views() { return views_; }
   fm::WatchHub& watch() { return watch_; }
-  SimFabric& fabric() { return fabric_; }
   SimExecutor& executor() { return executor_; }
   LifeId life() const { return life_; }
-  bool serving() const { return serving_; }
 
  private:
+  // What moves memory, made once the store is ours.
+  struct Leader {
+    Leader(const ManagerWorld& world, LifeId life, Random random, SimExecutor* executor,
+           fm::Writer* writer, fm::Probe probe);
+
+    SimFabric fabric;
+    fm::HostSessions sessions;
+    fm::Reconciler reconciler;
+    fm::LeaseKeeper leases;
+    fm::MediaKeeper media;
+    fm::PoolService pool;
+  };
+
+  std::unique_ptr<fm::Store> MakeStore(Random random, const std::function<void(absl::Status)>& end);
   void Serve();
 
   const ManagerWorld world_;
@@ -60,16 +91,14 @@ class ManagerProcess {
   const std::function<void()> on_serving_;
   bool serving_ = false;
   SimExecutor executor_;
-  SimStore store_;
-  SimFabric fabric_;
+  SimReplicatedStore* replicated_ = nullptr;  // The store, if others may have it.
+  const std::unique_ptr<fm::Store> store_;
+  const Random fabric_random_;
+  fm::Probe probe_;
   fm::ViewHolder views_;
   fm::WatchHub watch_;
   fm::Writer writer_;
-  fm::HostSessions sessions_;
-  fm::Reconciler reconciler_;
-  fm::LeaseKeeper leases_;
-  fm::MediaKeeper media_;
-  fm::PoolService pool_;
+  std::optional<Leader> leader_;
 };
 
 class AgentProcess {

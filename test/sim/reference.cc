@@ -42,7 +42,11 @@ bool Keeps(const fm::Region& before, const fm::Item& item) {
 
 // --- What became durable.
 
-void Reference::Reload(const fm::PoolState& state) {
+void Reference::Reload(const fm::PoolState& state, uint64_t epoch, uint64_t revision) {
+  if (epoch == epoch_) Fail(absl::StrCat("two managers have epoch ", epoch));
+  if (epoch <= epoch_) return;  // Another has taken over already, and this one has not heard of it.
+  epoch_ = epoch;
+  taken_revision_ = revision;
   const auto before = std::exchange(devices_, {});
   regions_.clear();
   by_tag_.clear();
@@ -72,6 +76,7 @@ void Reference::Reload(const fm::PoolState& state) {
     if (any_bad_ && region->forced && on_its_way && region->bad.empty()) Unmark(*region);
   }
   if (any_bad_) CheckMarks();
+  if (absl::Status sound = state.CheckInvariants(); !sound.ok()) Fail(std::string(sound.message()));
   for (const auto& [key, revision] : acknowledged_) {
     const auto region = regions_.find(key);
     const bool there = region != regions_.end() && region->second->revision >= revision;
@@ -81,8 +86,20 @@ void Reference::Reload(const fm::PoolState& state) {
   }
 }
 
+void Reference::HeardLate(const std::vector<fm::Change>& changes) {
+  for (const fm::Change& change : changes) {
+    for (const fm::Item& item : change) {
+      const auto* region = std::get_if<fm::RegionPtr>(&item);
+      if (region == nullptr || (*region)->revision <= taken_revision_) continue;
+      Fail(absl::StrCat(Name(**region), " was made durable by a manager after the next one had ",
+                        "taken over at revision ", taken_revision_));
+    }
+  }
+}
+
 void Reference::Committed(const std::vector<fm::Change>& changes, const fm::PoolState& state,
-                          uint64_t planned) {
+                          uint64_t planned, uint64_t epoch) {
+  if (epoch < epoch_) return HeardLate(changes);
   uint64_t revision = 0;
   for (const fm::Change& change : changes) {
     ++coverage_->commits;

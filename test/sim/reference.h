@@ -10,7 +10,8 @@
 //                   and the tenants of its enrolment, on what concerns it; an etag was the Region's
 //                   own; and of a dry run there is no trace
 //   each answer     what is acknowledged is on the disk
-//   each new life   all that was acknowledged is still there
+//   each new life   all that was acknowledged is still there; and of a manager that it follows
+//                   nothing becomes durable any more
 // and says what the rack's judge asks: who is meant to be bound where.
 #ifndef CXLPOOL_TEST_SIM_REFERENCE_H_
 #define CXLPOOL_TEST_SIM_REFERENCE_H_
@@ -36,11 +37,12 @@ class Reference {
   Reference(Coverage* coverage, Violation violation)
       : coverage_(coverage), violation_(std::move(violation)) {}
 
-  // A manager has loaded its records.
-  void Reload(const fm::PoolState& state);
-  // Became durable, in this order. `state`: the manager's, as of revision `planned`.
+  // A manager has loaded its records, or has taken over: it knows them up to this revision.
+  void Reload(const fm::PoolState& state, uint64_t epoch, uint64_t revision);
+  // Became durable, in this order. `state`: the manager's, as of revision `planned`. What one hears
+  // after the next has taken over, that one had to know.
   void Committed(const std::vector<fm::Change>& changes, const fm::PoolState& state,
-                 uint64_t planned);
+                 uint64_t planned, uint64_t epoch);
   // A client asks, by a request_id: on condition of that etag, or (`dry`) for nothing to be done.
   void Asked(const fm::RequestId& request, const std::string& etag, bool dry);
   // Answered to a client: `region` may be null. `disk`: the revision that is on the disk.
@@ -81,6 +83,8 @@ class Reference {
   // The call that made `after` of `before` (null: there was none), if one did.
   void CheckCall(const fm::Region* before, const fm::Region& after);
   void CheckDryRuns(const fm::Region& region);
+  // Of a manager that another has followed.
+  void HeardLate(const std::vector<fm::Change>& changes);
   void CheckHostsCall(const fm::RequestId& call, const fm::Region* before, const fm::Region& after);
   void CheckQuota(const fm::Region* before, const fm::Region& after);
   const fm::RegionPtr* FindByTag(const std::string& tag) const;
@@ -106,7 +110,9 @@ class Reference {
   absl::flat_hash_map<fm::Key, uint64_t> acknowledged_;  // The newest revision that was answered.
   absl::flat_hash_set<uint64_t> repaired_;  // Generations of Attachments that were lost once.
   uint64_t groups_ = 0;
-  bool any_bad_ = false;  // Some granule was, since this life began.
+  uint64_t epoch_ = 0;           // Of the manager that it hears of,
+  uint64_t taken_revision_ = 0;  // and what that one had when it began.
+  bool any_bad_ = false;         // Some granule was, since this life began.
 };
 
 }  // namespace cxlpool::sim

@@ -62,6 +62,7 @@ constexpr std::array<VerbInfo, kVerbs> kInfos = {{
     {"old-state", {"host"}},
     {"wall-jumps", {"ahead"}},
     {"poison", {"host", "slot"}},
+    {"pause-manager", {"standby", "call", "for"}},
 }};
 
 constexpr uint8_t kNoPlace = kMaxArguments;
@@ -108,7 +109,8 @@ std::string ToText(const Step& step) {
 }
 
 std::string ToText(const Script& script) {
-  std::string text = absl::StrCat("seed ", script.seed, script.shared ? " shared\n" : "\n");
+  std::string text = absl::StrCat("seed ", script.seed, script.shared ? " shared" : "",
+                                  script.standby ? " standby\n" : "\n");
   for (const Step& step : script.steps) absl::StrAppend(&text, ToText(step), "\n");
   return text;
 }
@@ -122,7 +124,9 @@ absl::StatusOr<Script> ParseScript(absl::string_view text) {
     if (words.empty() || words[0][0] == '#') continue;
     if (words[0] == "seed") {
       script.shared = words.size() == 3 && words[2] == "shared";
-      if (words.size() != (script.shared ? 3u : 2u) || !absl::SimpleAtoi(words[1], &script.seed)) {
+      script.standby = words.size() == 3 && words[2] == "standby";
+      const size_t count = script.shared || script.standby ? 3 : 2;
+      if (words.size() != count || !absl::SimpleAtoi(words[1], &script.seed)) {
         return BadLine(number, "seed needs a number");
       }
       continue;

@@ -13,7 +13,9 @@
 //
 // by=0 is an operator, by=1 host-a and so on, by=4 a host that nobody enrolled. etag=1 is the
 // newest that the clients know of the Region, etag=2 an older one. dry=1 asks first what would be,
-// and then does it; dry=2 only asks. serves=5 enrols a host for tenants 0 and 2, a bit each.
+// and then does it; dry=2 only asks. standby=1 is the manager that does not lead;
+// with call=3 the one that leads stands still at the third bind or scrub from then. serves=5 enrols
+// a host for tenants 0 and 2, a bit each.
 #ifndef CXLPOOL_TEST_SIM_SCRIPT_H_
 #define CXLPOOL_TEST_SIM_SCRIPT_H_
 
@@ -99,19 +101,21 @@ enum class Verb : uint8_t {
   kWallJumps,
   // Bytes that are lost.
   kPoison,
+  // The machine of one of two managers.
+  kPauseManager,
 };
-inline constexpr int kVerbs = static_cast<int>(Verb::kPoison) + 1;
+inline constexpr int kVerbs = static_cast<int>(Verb::kPauseManager) + 1;
 inline constexpr Verb kFirstFault = Verb::kWeather;
 
 inline constexpr int kMaxArguments = 9;
 
 // What an argument may be called, of any verb.
 inline constexpr auto kArgumentNames = std::to_array<absl::string_view>(
-    {"",       "ahead",    "all",     "by",    "call", "client",   "connection",
-     "count",  "cut",      "device",  "done",  "drop", "dry",      "duplicate",
-     "etag",   "every",    "extents", "fence", "for",  "granules", "host",
-     "how",    "kind",     "late",    "limit", "mode", "probe",    "quota",
-     "region", "reserved", "serves",  "shape", "slot", "tenant",   "to"});
+    {"",        "ahead",   "all",    "by",       "call",   "client",    "connection", "count",
+     "cut",     "device",  "done",   "drop",     "dry",    "duplicate", "etag",       "every",
+     "extents", "fence",   "for",    "granules", "host",   "how",       "kind",       "late",
+     "limit",   "mode",    "probe",  "quota",    "region", "reserved",  "serves",     "shape",
+     "slot",    "standby", "tenant", "to"});
 
 // One of them, by its place there. A literal that is none does not compile.
 class Argument {
@@ -156,6 +160,8 @@ struct Step {
 struct Script {
   uint64_t seed = 1;    // Of every delay and chance that the steps do not fix.
   bool shared = false;  // Hosts see the devices whole (rack.h). As text: "seed 42 shared".
+  // Two managers, one of which stands by. As text: "seed 42 standby". Not where it is shared.
+  bool standby = false;
   std::vector<Step> steps;
 };
 
@@ -165,8 +171,9 @@ std::string ToText(const Script& script);
 absl::StatusOr<Script> ParseScript(absl::string_view text);
 
 // `operations` steps of clients and applications, and faults among them as the seed has it: some
-// seeds have none, some one kind alone, most a mixture.
-Script MakeScript(uint64_t seed, int operations);
+// seeds have none, some one kind alone, most a mixture. One in four has a standby; all, if
+// `standby`.
+Script MakeScript(uint64_t seed, int operations, bool standby = false);
 
 // Makes a script that fails shorter, until a person can read it: takes steps away, chunk by chunk,
 // as long as it still fails. `fails`: runs a script. At most `max_runs` of it. The answer fails, if

@@ -55,8 +55,8 @@ class SimPeer : public fm::SessionPeer {
       (*to)->Lost(attempt, status, agent::IsPermanent(status));
     });
     // gRPC tells the server that the stream is over.
-    world_.scheduler->At(stream->manager, 1, [world = world_, peer = stream->peer] {
-      if (world.door->sessions != nullptr) world.door->sessions->OnClosed(peer.get());
+    world_.scheduler->At(stream->manager, 1, [sessions = stream->sessions, peer = stream->peer] {
+      sessions->OnClosed(peer.get());
     });
   }
 
@@ -95,7 +95,7 @@ void SimLink::Dial() {
 void SimLink::OnHello(uint64_t attempt, absl::StatusOr<v1::Hello> hello) {
   if (attempt != attempt_ || stream_ != nullptr) return;
   if (!hello.ok()) return Lost(attempt, hello.status(), false);
-  if (world_.door->sessions == nullptr) {
+  if (world_.door->sessions == nullptr || world_.scheduler->IsPaused(world_.door->life)) {
     return Lost(attempt, absl::UnavailableError("nobody answers"), false);
   }
   for (v1::SegmentReport& report : *hello->mutable_segments()) Bend(&report);
@@ -104,6 +104,7 @@ void SimLink::OnHello(uint64_t attempt, absl::StatusOr<v1::Hello> hello) {
   stream_->host = host_;
   stream_->agent = life_;
   stream_->manager = world_.door->life;
+  stream_->sessions = world_.door->sessions;
   stream_->peer = std::make_shared<SimPeer>(world_, stream_, self_, attempt);
   v1::AgentMessage first;
   *first.mutable_hello() = *std::move(hello);
@@ -113,18 +114,17 @@ void SimLink::OnHello(uint64_t attempt, absl::StatusOr<v1::Hello> hello) {
 void SimLink::SendUp(const std::shared_ptr<Stream>& stream, v1::AgentMessage message) {
   const int64_t delay =
       InOrder(stream->up_due_us, world_.scheduler->now_us(), world_.network->OfHost(host_));
-  world_.scheduler->At(stream->manager, delay,
-                       [world = world_, stream, message = std::move(message)] {
-                         // What the manager has closed it reads no more.
-                         if (world.door->sessions == nullptr || !stream->manager_open) return;
-                         if (message.has_hello()) {
-                           world.door->sessions->OnHello(stream->peer, {"", true}, message.hello());
-                         } else if (message.has_heartbeat()) {
-                           world.door->sessions->OnHeartbeat(*stream->peer, message.session());
-                         } else {
-                           world.door->sessions->OnMessage(stream->peer.get(), message);
-                         }
-                       });
+  world_.scheduler->At(stream->manager, delay, [stream, message = std::move(message)] {
+    // What the manager has closed it reads no more.
+    if (!stream->manager_open) return;
+    if (message.has_hello()) {
+      stream->sessions->OnHello(stream->peer, {"", true}, message.hello());
+    } else if (message.has_heartbeat()) {
+      stream->sessions->OnHeartbeat(*stream->peer, message.session());
+    } else {
+      stream->sessions->OnMessage(stream->peer.get(), message);
+    }
+  });
 }
 
 void SimLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
@@ -133,6 +133,10 @@ void SimLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
     if (!message.has_welcome()) {
       return Lost(attempt, absl::InternalError("no Welcome"), false);
     }
+    if (message.welcome().epoch() < epoch_) {
+      return Lost(attempt, absl::UnavailableError("a manager of before"), false);
+    }
+    epoch_ = message.welcome().epoch();
     session_ = message.session();
     backoff_ = 0;
     heartbeat_us_ = int64_t{message.welcome().heartbeat_ms()} * 1000;
@@ -186,10 +190,10 @@ void SimLink::Lost(uint64_t attempt, absl::Status why, bool permanent) {
 void SimLink::CloseManagerEnd(const std::shared_ptr<Stream>& stream, int64_t delay_us) {
   if (delay_us < 0) return;
   const int64_t delay = InOrder(stream->up_due_us, world_.scheduler->now_us(), delay_us);
-  world_.scheduler->At(stream->manager, delay, [world = world_, stream] {
-    if (world.door->sessions == nullptr || !stream->manager_open) return;
+  world_.scheduler->At(stream->manager, delay, [stream] {
+    if (!stream->manager_open) return;
     stream->manager_open = false;
-    world.door->sessions->OnClosed(stream->peer.get());
+    stream->sessions->OnClosed(stream->peer.get());
   });
 }
 
@@ -207,10 +211,10 @@ void SimLink::CutHere(int64_t far_us) {
 void SimLink::CutThere(int64_t far_us) {
   if (stream_ == nullptr) return;
   const std::shared_ptr<Stream> stream = stream_;
-  world_.scheduler->At(stream->manager, 1, [world = world_, stream] {
-    if (world.door->sessions == nullptr || !stream->manager_open) return;
+  world_.scheduler->At(stream->manager, 1, [stream] {
+    if (!stream->manager_open) return;
     stream->manager_open = false;
-    world.door->sessions->OnClosed(stream->peer.get());
+    stream->sessions->OnClosed(stream->peer.get());
   });
   if (far_us < 0) return;
   world_.scheduler->At(life_, far_us, [this, attempt = attempt_] {
@@ -253,18 +257,17 @@ void ComeBackAsOf(const SimLink::World& world, int host, const v1::Hello& hello)
   auto stream = std::make_shared<Stream>();
   stream->host = host;
   stream->manager = world.door->life;
+  stream->sessions = world.door->sessions;
   stream->peer = std::make_shared<SimPeer>(world, stream, std::weak_ptr<SimLink*>(), 0);
-  world.scheduler->At(stream->manager, world.network->OfHost(host), [world, stream, hello] {
-    if (world.door->sessions != nullptr) {
-      world.door->sessions->OnHello(stream->peer, {"", true}, hello);
-    }
+  world.scheduler->At(stream->manager, world.network->OfHost(host), [stream, hello] {
+    stream->sessions->OnHello(stream->peer, {"", true}, hello);
   });
   // Then it is silent: its connection is found dead some time later.
   world.scheduler->At(stream->manager, world.network->random().Between(10'000, 3'000'000),
-                      [world, stream] {
-                        if (world.door->sessions == nullptr || !stream->manager_open) return;
+                      [stream] {
+                        if (!stream->manager_open) return;
                         stream->manager_open = false;
-                        world.door->sessions->OnClosed(stream->peer.get());
+                        stream->sessions->OnClosed(stream->peer.get());
                       });
 }
 

@@ -37,6 +37,7 @@ struct Stream {
   int host = 0;
   LifeId agent = kWorld;
   LifeId manager = kWorld;
+  fm::HostSessions* sessions = nullptr;  // Of the manager, while it lives.
   bool agent_open = true;
   bool manager_open = true;
   int64_t up_due_us = 0;  // The last message of each direction arrives then.
@@ -77,6 +78,8 @@ class SimLink : public agent::ManagerLink {
   void CutThere(int64_t far_us);  // The manager's end first.
 
   bool has_session() const { return session_ != 0; }
+  // Whose stream it has, or had last and does not know better; kWorld: none.
+  LifeId manager() const { return stream_ == nullptr ? kWorld : stream_->manager; }
 
  private:
   friend class SimPeer;
@@ -99,6 +102,7 @@ class SimLink : public agent::ManagerLink {
   std::shared_ptr<Stream> stream_;
   std::vector<std::pair<uint64_t, uint64_t>> lost_;  // Sequence and serial, reported and not seen.
   uint64_t session_ = 0;
+  uint64_t epoch_ = 0;  // The highest that a manager has led under.
   int64_t heartbeat_us_ = 0;
   int backoff_ = 0;
   std::shared_ptr<SimLink*> self_;  // Null inside once this is gone.

@@ -86,16 +86,17 @@ int RunFile(const char* path, bool trace) {
 
 int main(int argc, char** argv) {
   using namespace cxlpool::sim;
-  bool shared = false;
-  if (argc > 1 && std::strcmp(argv[1], "--shared") == 0) {
-    shared = true;
+  const bool shared = argc > 1 && std::strcmp(argv[1], "--shared") == 0;
+  const bool standby = argc > 1 && std::strcmp(argv[1], "--standby") == 0;
+  if (shared || standby) {
     argv[1] = argv[0];
     ++argv;
     --argc;
   }
   const auto make = [&](uint64_t seed) {
-    Script script = MakeScript(seed, kOperations);
+    Script script = MakeScript(seed, kOperations, standby);
     script.shared = shared;
+    script.standby = script.standby && !shared;
     return script;
   };
   cxlpool::SetLogLevel(static_cast<cxlpool::LogLevel>(0));
@@ -111,10 +112,11 @@ int main(int argc, char** argv) {
   return cxlpool::RunTrials(
       argc, argv,
       {.name = "cxlpool-sim",
-       .what = "a manager, its agents and a rack in one thread, under seeded faults",
+       .what = "a manager or two, their agents and a rack in one thread, under seeded faults",
        .more =
            "First of all:\n"
            "  --shared                  hosts see the devices whole: their agents are the fabric\n"
+           "  --standby                 each seed has two managers, not one in four\n"
            "Also:\n"
            "  --bench                   seeds a second on one core\n"
            "  --show SEED               the script that a seed makes\n"

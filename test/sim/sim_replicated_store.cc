@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "fabric-manager/ports/store_guard.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::sim {
 namespace {
 
-constexpr size_t kLog = 300;             // Changes; who is further behind reads all again.
+constexpr size_t kLog = 40;              // Changes; who is further behind reads all again.
 constexpr size_t kThen = 64;             // Signs of before, for stale reads.
 constexpr int64_t kTryAgainUs = 60'000;  // After a try that is not answered.
 constexpr int64_t kStaleUs = 200'000;
@@ -48,9 +49,8 @@ bool SimEtcd::Beat(uint64_t epoch) {
 }
 
 bool SimEtcd::Claim(const Signs& seen, LifeId claimant) {
-  const bool same_head = seen.epoch == now_.epoch && seen.revision == now_.revision;
-  if (!same_head) return false;
-  if (seen.beat != now_.beat) return false;
+  const bool quiet = seen.beat == now_.beat || CXLPOOL_MUTANT("claim-ignores-beat");
+  if (seen.epoch != now_.epoch || seen.revision != now_.revision || !quiet) return false;
   takeovers_ += now_.owner != kWorld;
   now_.epoch = disk_->TakeOver().epoch;
   now_.owner = claimant;
@@ -287,6 +287,7 @@ void SimReplicatedStore::Answered(Txn& txn, bool done) {
 void SimReplicatedStore::WatchTerm() {
   const int64_t stood_us = world_.scheduler->PausedFor(life_) - paused_before_us_;
   const int64_t left_us = owned_until_us_ + stood_us - world_.scheduler->now_us();
+  if (CXLPOOL_MUTANT("fence-not-armed")) return;
   if (left_us <= 0) return end_();
   world_.scheduler->At(life_, left_us, [this] { WatchTerm(); });
 }

@@ -119,6 +119,9 @@ class SimReplicatedStore : public fm::Store {
   void Beat() override;
   void Backup(std::string path, DoneWith<fm::StoreBackup> done) override;  // NO_BACKUP
 
+  // Nothing reaches etcd any more.
+  void CutOff() { cut_off_ = true; }
+
   // Nobody else can have the store, by the time of the room. What the manager answers without a
   // commit is true only then.
   bool IsOurs() const { return open_ && world_.scheduler->now_us() < owned_until_us_; }

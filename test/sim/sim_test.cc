@@ -45,11 +45,14 @@ TEST_F(SimTest, SeedsDiffer) {
 }
 
 TEST_F(SimTest, AScriptIsItsText) {
-  const Script script = MakeScript(7, 200);
-  const auto parsed = ParseScript(ToText(script));
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(parsed->seed, script.seed);
-  EXPECT_EQ(parsed->steps, script.steps);
+  for (uint64_t seed = 7; seed < 27; ++seed) {
+    const Script script = MakeScript(seed, 200);
+    const auto parsed = ParseScript(ToText(script));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(parsed->seed, script.seed);
+    EXPECT_EQ(parsed->standby, script.standby);
+    EXPECT_EQ(parsed->steps, script.steps);
+  }
 }
 
 TEST_F(SimTest, ABadScriptNamesItsLine) {

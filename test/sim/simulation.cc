@@ -34,12 +34,15 @@ SimulationRun::SimulationRun(const Script& script, const SimulationOptions& opti
                 .coverage = &result_.coverage,
                 .disk = disk_.get(),
                 .violate = [this](const std::string& what) { Violate(what); },
-                .manager = [this] { return manager(); },
+                .manager = [this] { return Answering(); },
                 .may_vouch = [this](const fm::Region& region) { return NobodyReaches(region); }}),
       watchers_({.scheduler = &scheduler_,
                  .reference = &reference_,
                  .coverage = &result_.coverage,
-                 .manager = [this] { return manager(); },
+                 .manager = [this]() -> ManagerProcess* {
+                   ManagerProcess* const leader = manager();
+                   return leader != nullptr && leader->MayAnswer() ? leader : nullptr;
+                 },
                  .violate = [this](const std::string& what) { Violate(what); }},
                 Random(script.seed ^ 0x7761746368)),
       poison_random_(script.seed ^ 0x6c6f7374),
@@ -92,25 +95,33 @@ SimulationRun::SimulationRun(const Script& script, const SimulationOptions& opti
 
 // --- Lives.
 
-void SimulationRun::StartManager() {
-  if (manager_ != nullptr) return;
+void SimulationRun::StartManager(size_t which) {
+  if (managers_[which] != nullptr) return;
   const LifeId life = scheduler_.Begin();
   ++result_.coverage.lives;
-  Trace("manager starts");
-  fm::Probe probe = [this, life](absl::string_view point) {
+  const std::string name = script_.standby ? absl::StrCat("manager ", which) : "manager";
+  Trace(name, " starts");
+  fm::Probe probe = [this, which, life, name](absl::string_view point) {
     if (!scheduler_.Alive(life)) return;
-    Trace("manager ", point);
+    Trace(name, " ", point);
     if (manager_crash_in_probes_ > 0 && --manager_crash_in_probes_ == 0) {
-      KillManager(manager_crash_for_us_);
+      KillManager(which, manager_crash_for_us_);
+    }
+    // With a command in its hand.
+    const bool gives = point == "before-bind" || point == "before-scrub";
+    if (gives && manager_pause_in_calls_ > 0 && --manager_pause_in_calls_ == 0) {
+      PauseManager(which, manager_pause_for_us_);
     }
   };
-  manager_ = std::make_unique<ManagerProcess>(
+  managers_[which] = std::make_unique<ManagerProcess>(
       ManagerWorld{.scheduler = &scheduler_,
                    .rack = &rack_,
                    .fabric_faults = &fabric_faults_,
                    .disk = disk_,
+                   .etcd = script_.standby ? &etcd_ : nullptr,
                    .shelf = &shelf_,
                    .store_faults = &store_faults_,
+                   .store_met = &store_met_,
                    .reference = &reference_,
                    .door = &door_,
                    .make_tag =
@@ -122,35 +133,86 @@ void SimulationRun::StartManager() {
                          return Uuid(tag);
                        }},
       life, Random(random_.Next()), wall_skew_us_, std::move(probe),
-      [this, life](const absl::Status& why) {
+      [this, which, life, name](const absl::Status& why) {
         if (!scheduler_.Alive(life)) return;
-        Trace("manager ends: ", why.message());
-        if (why.message().find("do not make a sound pool") != std::string::npos) {
+        Trace(name, " ends: ", why.message());
+        if (why.message().find("do not make a sound pool") != std::string::npos ||
+            why.message().find("cannot be followed") != std::string::npos) {
           Violate(std::string(why.message()));
         }
-        KillManager(random_.Between(1, 50) * 1000);
+        KillManager(which, random_.Between(1, 50) * 1000);
       },
-      [this] { ManagerServes(); });
+      [this, which] { ManagerServes(which); });
 }
 
-void SimulationRun::KillManager(int64_t restart_us) {
-  if (manager_ == nullptr || !scheduler_.Alive(manager_->life())) return;
-  Trace("manager dies");
-  scheduler_.End(manager_->life());
-  door_.sessions = nullptr;
+void SimulationRun::KillManager(size_t which, int64_t restart_us) {
+  ManagerProcess* const dies = managers_[which].get();
+  if (dies == nullptr || !scheduler_.Alive(dies->life())) return;
+  const LifeId life = dies->life();
+  Trace(script_.standby ? absl::StrCat("manager ", which) : "manager", " dies");
+  scheduler_.End(life);
+  if (door_.life == life) door_.sessions = nullptr;
   // It may be on the stack now.
-  scheduler_.At(kWorld, 0, [this] {
-    manager_.reset();
+  scheduler_.At(kWorld, 0, [this, which, life] {
+    managers_[which].reset();
     for (Host& host : hosts_) {
-      if (host.agent != nullptr) host.agent->link().CutThere(network_.random().Between(50, 3000));
+      if (host.agent == nullptr) continue;
+      const int64_t far_us = network_.random().Between(50, 3000);
+      // The other's sessions go on.
+      if (script_.standby && host.agent->link().manager() != life) continue;
+      host.agent->link().CutThere(far_us);
     }
   });
-  scheduler_.At(kWorld, std::max<int64_t>(restart_us, 100), [this] { StartManager(); });
+  scheduler_.At(kWorld, std::max<int64_t>(restart_us, 100), [this, which] { StartManager(which); });
 }
 
-void SimulationRun::ManagerServes() {
+// Most agents find out, one after the other, that nobody is there any more.
+void SimulationRun::PauseManager(size_t which, int64_t for_us) {
+  ManagerProcess* const stops = managers_[which].get();
+  if (stops == nullptr || !scheduler_.Alive(stops->life())) return;
+  const LifeId life = stops->life();
+  Trace("manager ", which, " stands still");
+  scheduler_.Pause(life, scheduler_.now_us() + for_us);
+  for (Host& host : hosts_) {
+    if (network_.random().OneIn(5)) continue;  // Not this one.
+    scheduler_.At(kWorld, network_.random().Between(20'000, 500'000), [this, &host, life] {
+      const bool here = host.agent != nullptr && host.agent->link().manager() == life;
+      if (here && scheduler_.IsPaused(life)) host.agent->link().CutHere(0);
+    });
+  }
+  const bool led = stops->leads();
+  scheduler_.At(kWorld, for_us, [this, which, life, led] {
+    if (!scheduler_.Alive(life)) return;
+    Trace("manager ", which, " goes on");
+    if (!led) return;
+    if (etcd_.now().owner != life) result_.coverage.Met(Meeting::kCameBack);
+    // Its connections to etcd are dead by now: what it does before it ends no refusal stops.
+    if (network_.random().OneIn(2)) managers_[which]->CutOffStore();
+  });
+}
+
+void SimulationRun::ManagerServes(size_t which) {
+  const ManagerProcess* const other = managers_[1 - which].get();
+  if (other != nullptr && scheduler_.Alive(other->life()) && other->MayAnswer()) {
+    Violate(absl::StrCat("manager ", which, " serves, and the other one may still answer"));
+  }
+  leader_ = which;
   for (int host = 0; host < kHosts; ++host) {
-    if (result_.coverage.lives == 1) clients_.Enrol(host);
+    if (result_.coverage.lives <= manager_count()) clients_.Enrol(host);
+  }
+}
+
+// Not one that cannot be sure any more that it leads. A client that finds one that stands still
+// waits for it (Clients::Arrive).
+ManagerProcess* SimulationRun::Answering() {
+  ManagerProcess* const leader = manager();
+  if (leader == nullptr || !script_.standby) return leader;
+  return leader->MayAnswer() || scheduler_.IsPaused(leader->life()) ? leader : nullptr;
+}
+
+void SimulationRun::Emit(const fm::FabricEvent& event) {
+  for (const auto& manager : managers_) {
+    if (manager != nullptr && manager->leads()) manager->fabric().Emit(event);
   }
 }
 
@@ -238,7 +300,9 @@ void SimulationRun::Application(const Step& step) {
 }
 
 SimulationResult SimulationRun::Run() {
-  StartManager();
+  store_faults_.troubled = script_.standby;
+  result_.coverage.standbys += script_.standby;
+  for (size_t which = 0; which < manager_count(); ++which) StartManager(which);
   for (int host = 0; host < kHosts; ++host) StartAgent(host);
   scheduler_.RunUntil(20'000);
   const int64_t begin_us = scheduler_.now_us();
@@ -262,11 +326,14 @@ SimulationResult SimulationRun::Run() {
   if (result_.violation.empty()) CheckEmpty();
   if (result_.violation.empty()) watchers_.CatchUp();
   if (result_.violation.empty()) CheckHistory();
+  CountMeetings();
   result_.coverage.events = scheduler_.events();
   result_.coverage.simulated_us = scheduler_.now_us();
   result_.digest = digest_;
   // Whatever is still queued belongs to lives that are over.
-  if (manager_ != nullptr) scheduler_.End(manager_->life());
+  for (const auto& manager : managers_) {
+    if (manager != nullptr) scheduler_.End(manager->life());
+  }
   for (Host& host : hosts_) {
     if (host.agent != nullptr) scheduler_.End(host.agent->life());
   }

@@ -1,5 +1,5 @@
-// One simulation: a rack, its hosts and agents, a manager and its clients, in one thread, from a
-// script and its seed. The same script gives the same run, byte for byte.
+// One simulation: a rack, its hosts and agents, a manager or two and their clients, in one thread,
+// from a script and its seed. The same script gives the same run, byte for byte.
 //
 // When the script is over everything is made well again: faults end, hosts come back, Regions are
 // released. Then the pool must become empty within a minute, every byte free and zero: what is

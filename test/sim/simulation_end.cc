@@ -41,6 +41,7 @@ void SimulationRun::MakeWell() {
   fabric_faults_.can_fence = true;
   store_faults_ = {};
   manager_crash_in_probes_ = 0;
+  manager_pause_in_calls_ = 0;
   for (int number = 0; number < kHosts; ++number) {
     Host& host = hosts_[static_cast<size_t>(number)];
     RackHost& machine = rack_host(number);
@@ -56,7 +57,7 @@ void SimulationRun::MakeWell() {
     if (host.agent == nullptr) continue;
     if (lied) host.agent->link().CutHere(network_.OfHost(number));
   }
-  if (manager_ == nullptr) StartManager();
+  for (size_t which = 0; which < manager_count(); ++which) StartManager(which);
 }
 
 bool SimulationRun::Stays(const std::string& host, uint64_t serial) const {
@@ -106,7 +107,7 @@ std::string SimulationRun::WhyNotThere(const fm::Region& region,
 
 std::string SimulationRun::WhyNotSettled() const {
   std::string why;
-  if (manager_ == nullptr || !manager_->serving()) return "; no manager serves";
+  if (!Serves()) return "; no manager serves";
   if (clients_.under_way() > 0) return "; calls are under way";
   size_t lds = 0;
   for (const auto& [key, region] : reference_.regions()) {
@@ -173,8 +174,8 @@ void SimulationRun::Settle() {
 }
 
 bool SimulationRun::Empty() const {
-  if (manager_ == nullptr || !manager_->serving() || !reference_.regions().empty()) return false;
-  if (clients_.under_way() > 0 || manager_->writer().revision() != disk_->revision()) return false;
+  if (!Serves() || !reference_.regions().empty()) return false;
+  if (clients_.under_way() > 0 || manager()->writer().revision() != disk_->revision()) return false;
   for (const auto& [id, host] : rack_.hosts) {
     if (!host.slots.empty() || !host.regions.empty()) return false;
   }
@@ -183,7 +184,7 @@ bool SimulationRun::Empty() const {
 
 std::string SimulationRun::WhyNotEmpty() const {
   std::string why;
-  if (manager_ == nullptr || !manager_->serving()) absl::StrAppend(&why, "; no manager serves");
+  if (!Serves()) absl::StrAppend(&why, "; no manager serves");
   for (const auto& [key, region] : reference_.regions()) {
     absl::StrAppend(&why, "; regions/", region->id, " is ", ToString(region->state), " (",
                     region->state_reason, ")");
@@ -207,7 +208,7 @@ std::string SimulationRun::WhyNotEmpty() const {
 
 void SimulationRun::CheckEmpty() {
   if (!Empty()) return Violate(absl::StrCat("a minute after all was well", WhyNotEmpty()));
-  if (absl::Status sound = manager_->writer().state().CheckInvariants(); !sound.ok()) {
+  if (absl::Status sound = manager()->writer().state().CheckInvariants(); !sound.ok()) {
     Violate(std::string(sound.message()));
   }
   for (const RackDevice& device : rack_.devices) {
@@ -218,8 +219,21 @@ void SimulationRun::CheckEmpty() {
       }
     }
   }
-  const fm::Capacity capacity = manager_->writer().state().GetCapacity();
+  const fm::Capacity capacity = manager()->writer().state().GetCapacity();
   if (capacity.held_bytes + capacity.scrubbing_bytes != 0) Violate("bytes leaked");
+}
+
+void SimulationRun::CountMeetings() {
+  Coverage& coverage = result_.coverage;
+  coverage.Met(Meeting::kTookOver, etcd_.takeovers());
+  coverage.Met(Meeting::kFencedCommit, store_met_.fenced);
+  coverage.Met(Meeting::kClaimOutrun, store_met_.outrun);
+  coverage.Met(Meeting::kOutcomeLost, store_met_.lost);
+  coverage.Met(Meeting::kOutcomeFound, store_met_.found_out);
+  coverage.Met(Meeting::kTransactionDoubled, store_met_.doubled);
+  coverage.Met(Meeting::kReadAnew, store_met_.read_anew);
+  coverage.Met(Meeting::kLateBind, rack_.dropped_binds);
+  coverage.Met(Meeting::kLateScrub, rack_.dropped_scrubs);
 }
 
 void SimulationRun::CheckHistory() {

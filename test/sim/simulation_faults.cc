@@ -37,10 +37,16 @@ void SimulationRun::Strike(const Step& step) {
     case Verb::kLoseCommit:
       // Commits pile up, and the manager dies on top of them.
       store_faults_.slow_until_us = now + 50'000;
-      scheduler_.At(kWorld, 30'000, [this, step] { KillManager(step.Get("for")); });
+      scheduler_.At(kWorld, 30'000, [this, step] { KillManager(leader_, step.Get("for")); });
       return;
     case Verb::kKillManager:
-      return KillManager(step.Get("for"));
+      return KillManager(leader_, step.Get("for"));
+    case Verb::kPauseManager:
+      if (!script_.standby) return;
+      manager_pause_in_calls_ = static_cast<int>(step.Get("call"));
+      manager_pause_for_us_ = step.Get("for");
+      if (manager_pause_in_calls_ > 0) return;
+      return PauseManager(step.Get("standby") != 0 ? 1 - leader_ : leader_, step.Get("for"));
     case Verb::kKillManagerAt:
       manager_crash_in_probes_ = static_cast<int>(step.Get("probe")) + 1;
       manager_crash_for_us_ = step.Get("for");
@@ -48,7 +54,9 @@ void SimulationRun::Strike(const Step& step) {
     case Verb::kWallJumps:
       // By less than tombstones live: what they remember is remembered by wall time.
       wall_skew_us_ = step.Get("ahead");
-      if (manager_ != nullptr) manager_->executor().SetWallSkew(wall_skew_us_);
+      for (const auto& manager : managers_) {
+        if (manager != nullptr) manager->executor().SetWallSkew(wall_skew_us_);
+      }
       return;
     case Verb::kFabricFails:
     case Verb::kFabricUnknown:
@@ -99,7 +107,7 @@ void SimulationRun::StrikeFabric(const Step& step) {
     case Verb::kUnreachableHost: {
       rack_host(number).reachable = false;
       const auto tell = [this, number](fm::FabricEvent::Kind kind) {
-        if (manager_ != nullptr) manager_->fabric().Emit({kind, HostName(number), {}});
+        Emit({kind, HostName(number), {}});
       };
       tell(fm::FabricEvent::Kind::kHostUnreachable);
       scheduler_.At(kWorld, step.Get("for"), [this, number, tell] {
@@ -109,7 +117,6 @@ void SimulationRun::StrikeFabric(const Step& step) {
       return;
     }
     case Verb::kFalseEvent: {
-      if (manager_ == nullptr) return;
       const RackHost& host = rack_host(number);
       fm::FabricEvent event{fm::FabricEvent::Kind::kHostReachable, host.id, {}};
       if (step.Get("kind") == 1) event.kind = fm::FabricEvent::Kind::kHostUnreachable;
@@ -117,7 +124,7 @@ void SimulationRun::StrikeFabric(const Step& step) {
         event.kind = fm::FabricEvent::Kind::kLdLost;
         event.key = host.slots.begin()->second.ld.key;
       }
-      manager_->fabric().Emit(std::move(event));
+      Emit(event);
       return;
     }
     default:

@@ -40,12 +40,20 @@ class SimulationRun {
   };
 
   // simulation.cc: lives.
-  void StartManager();
-  void KillManager(int64_t restart_us);
-  void ManagerServes();
+  void StartManager(size_t which);
+  void KillManager(size_t which, int64_t restart_us);
+  void ManagerServes(size_t which);
+  // Its machine stands still.
+  void PauseManager(size_t which, int64_t for_us);
   void StartAgent(int host);
   void KillAgent(int host, int64_t restart_us, bool machine_is_gone);
-  ManagerProcess* manager() { return manager_.get(); }
+  // The one that served last; null: it is gone.
+  ManagerProcess* manager() const { return managers_[leader_].get(); }
+  // Of it, what clients reach; null: nobody.
+  ManagerProcess* Answering();
+  size_t manager_count() const { return script_.standby ? 2 : 1; }
+  // Tells each that has the fabric.
+  void Emit(const fm::FabricEvent& event);
 
   // Faults.
   void Strike(const Step& step);
@@ -60,6 +68,7 @@ class SimulationRun {
 
   // The end.
   void MakeWell();
+  bool Serves() const { return manager() != nullptr && manager()->serving(); }
   bool NobodyReaches(const fm::Region& region) const;
   // Why the records and the rack do not rest yet, and are not the same; empty: they are.
   std::string WhyNotSettled() const;
@@ -72,6 +81,7 @@ class SimulationRun {
   std::string WhyNotEmpty() const;
   void CheckEmpty();
   void CheckHistory();
+  void CountMeetings();
 
   void Violate(const std::string& what) {
     if (!result_.violation.empty()) return;
@@ -103,11 +113,16 @@ class SimulationRun {
   RecordShelf shelf_;
   Network network_;
   ManagerDoor door_;
+  SimEtcd etcd_{&scheduler_, disk_};  // Of two managers.
+  StoreMet store_met_;
   Clients clients_;
   Watchers watchers_;
-  std::unique_ptr<ManagerProcess> manager_;
+  std::array<std::unique_ptr<ManagerProcess>, 2> managers_;
+  size_t leader_ = 0;  // Of them: the one that served last.
   int manager_crash_in_probes_ = 0;
   int64_t manager_crash_for_us_ = 0;
+  int manager_pause_in_calls_ = 0;  // > 0: its machine stops at that many-th bind or scrub.
+  int64_t manager_pause_for_us_ = 0;
   int64_t wall_skew_us_ = 0;
   int64_t dark_for_us_ = 500'000;  // The next host that loses its power.
   std::array<Host, kHosts> hosts_;
