@@ -54,7 +54,7 @@ class OwnerSeen {
 // One thread makes, opens, serves and ends it.
 class Manager {
  public:
-  // `resent`: what the store counts there. Outlives this.
+  // `resent`: where the store counts the requests that it sent again. Outlives this.
   Manager(FmConfig config, std::unique_ptr<Store> store, std::shared_ptr<TlsSource> tls,
           const metrics::Counter* resent);
   ~Manager();

@@ -77,7 +77,8 @@ SqliteStoreOptions StoreOptionsOf(const FmConfig& config) {
   return options;
 }
 
-// But for what main.cc hands in: what is told of each sign of life, and what counts.
+// All but what main.cc adds: the callback for each sign of life, and the counter of requests that
+// were sent again.
 EtcdStoreOptions EtcdOptionsOf(const FmConfig& config) {
   EtcdStoreOptions options;
   options.etcd.endpoints = config.etcd.endpoints;

@@ -84,14 +84,15 @@ class Server final : public RpcServer {
   std::vector<int> ports() const override { return front_.ports(); }
 
  private:
-  // Whom the connection belongs to is known with its first call, and counts from then on: each
-  // identity may have so many. A caller without TLS has none.
+  // A connection's identity is known with its first call. From then on it counts for that identity,
+  // which may have only so many. A caller without TLS has no identity.
   absl::Status LetIn(const std::string& peer, const Caller& caller) {
     return front_.listener().Prove(peer, caller.is_local() ? "" : caller.identity(),
                                    caller.is_host());
   }
-  // Who was turned away, for the audit trail and for the health's list of peers. What is an agent's
-  // is told apart: the operator mends it elsewhere. `method` is empty for the hello of a session.
+  // Notes who was turned away, in the audit trail and in the health's list of peers. Agents are
+  // noted apart from other callers: the operator repairs that elsewhere. `method` is empty for the
+  // hello of a session.
   // The peer's port is left out: it is another one each time.
   void Refused(const std::string& peer, const std::string& method, const absl::Status& why) {
     refusal_trail_.NoteUnread(method, peer, why);

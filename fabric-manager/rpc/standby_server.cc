@@ -62,7 +62,8 @@ class Standby final : public StandbyServer, private grpc::CallbackGenericService
 
  private:
   // Health is asked by load balancers, which know a status and no refusal: a check is answered, and
-  // a watch hears the same and then ends as every call does. Who may not connect hears only that.
+  // a watch hears the same and then ends as every call does. A caller that may not connect is
+  // told only that.
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
     const absl::Status answer = AnswerTo(*context);

@@ -57,7 +57,7 @@ class WatchHub {
   explicit WatchHub(size_t ring_events = 65536, size_t far_behind = 128)
       : ring_events_(ring_events), far_behind_(far_behind) {}
 
-  // Everything up to `revision` is older than the ring. Once, before Publish.
+  // Empties the ring: everything up to `revision` is older than it.
   void Reset(uint64_t revision);
 
   // The pool is at `revision`, though no event says so (yet).

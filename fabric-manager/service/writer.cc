@@ -239,7 +239,7 @@ absl::Status Writer::Follow(StoreBatch batch) {
     }
     (is ? regions : made_of).push_back(std::move(item));
   }
-  bool told = true;  // Of each Region that is gone.
+  bool told = true;  // Whether each Region that is gone has left a tombstone.
   for (const uint64_t key : batch.erases) {
     told &= state_.FindRegion(key) == nullptr || CXLPOOL_MUTANT("followed-end-is-silent");
     if (state_.IsRegion(key)) {
@@ -272,7 +272,7 @@ absl::Status Writer::Follow(StoreBatch batch) {
   if (told) {
     watch_->Publish(std::move(events_));
     watch_->Advance(revision_);
-  } else {  // It was away for so long that even the memory of one is gone.
+  } else {  // Watchers cannot be told how it ended: they have to begin anew.
     watch_->Reset(revision_);
   }
   changes_.clear();

@@ -172,7 +172,7 @@ TEST_F(WriterFollowTest, AWatcherOfTheFormerManagerGoesOnWhereItWas) {
   EXPECT_TRUE(watch.Read(batches.back().revision, 10).ok());
 }
 
-// So long was it away.
+// A Region is gone, and no tombstone says how it ended.
 TEST_F(WriterFollowTest, AWatcherBeginsAnewWhereTheEndOfARegionWasForgotten) {
   const std::vector<StoreBatch> batches = Commits();
   store.Show(batches[0]);

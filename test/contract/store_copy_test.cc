@@ -121,7 +121,7 @@ TEST_F(StoreCopyTest, APoolGoesIntoMembersAndBack) {
     GTEST_SKIP() << "no etcd here: qemu-cxl/fetch --with etcd brings it";
   }
   EtcdCluster members(3);
-  ASSERT_TRUE(members.is_up());
+  ASSERT_TRUE(members.status().ok()) << members.status();
   GoesThereAndBack(Etcd(members.endpoints()));
 }
 

@@ -60,7 +60,7 @@ Request WithId() {
 class Contenders::Contender {
  public:
   Contender(const Contenders& all, int number)
-      : all_(all), number_(number), random_(std::hash<std::string>()(all.prefix_) + number) {
+      : all_(all), number_(number), random_(all.seed_ + static_cast<uint64_t>(number)) {
     for (const std::string& socket : all.sockets_) {
       clients_.push_back(std::make_unique<Client>(socket));
     }
@@ -154,9 +154,10 @@ class Contenders::Contender {
   std::vector<sim::ClientOp> history_;
 };
 
-Contenders::Contenders(std::vector<std::string> sockets, uint64_t life)
+Contenders::Contenders(std::vector<std::string> sockets, uint64_t life, uint64_t seed)
     : sockets_(std::move(sockets)),
       prefix_(absl::StrCat("contended-", life, "-")),
+      seed_(seed),
       histories_(kContenders) {
   for (int i = 0; i < kContenders; ++i) {
     threads_.emplace_back(
@@ -179,9 +180,11 @@ absl::Status Contenders::End() {
     history.insert(history.end(), std::make_move_iterator(part.begin()),
                    std::make_move_iterator(part.end()));
   }
-  operations_ = history.size();
+  for (const sim::ClientOp& op : history)
+    answered_ += op.outcome == sim::ClientOp::kUnknown ? 0 : 1;
   const auto judged = sim::CheckRegionHistory(
       history, {.model = {.attachments_fail = false, .devices_fail = false}});
+  names_ = judged.names;
   gave_up_ = judged.gave_up;
   if (!judged.ok()) return absl::InternalError(absl::StrCat("not linearizable: ", judged.why));
   return Clear();

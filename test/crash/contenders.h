@@ -21,19 +21,21 @@ namespace cxlpool::crash {
 
 class Contenders {
  public:
-  // `sockets`: of all managers. `life`: a name for their Regions that nobody had before. They begin
-  // at once.
-  Contenders(std::vector<std::string> sockets, uint64_t life);
+  // `sockets`: of all managers. `life`: a name for their Regions that nobody had before. `seed`: of
+  // what they ask for. They begin at once.
+  Contenders(std::vector<std::string> sockets, uint64_t life, uint64_t seed);
   // Where End was not called, they end without a judgement.
   ~Contenders();
   Contenders(const Contenders&) = delete;
   Contenders& operator=(const Contenders&) = delete;
 
-  // Ends them, once some manager leads; judges; releases what is left, and waits until it is gone.
+  // Call it when some manager leads. Ends the clients, judges their history, releases what is left
+  // and waits until it is gone.
   absl::Status End();
 
-  size_t operations() const { return operations_; }  // That were judged,
-  size_t gave_up() const { return gave_up_; }        // but for those of so many names.
+  size_t answered() const { return answered_; }  // Calls in the history.
+  size_t names() const { return names_; }        // That were judged,
+  size_t gave_up() const { return gave_up_; }    // and those whose check took too many steps.
 
  private:
   class Contender;
@@ -42,10 +44,12 @@ class Contenders {
 
   const std::vector<std::string> sockets_;
   const std::string prefix_;
+  const uint64_t seed_;
   std::atomic<bool> stop_ = false;
   std::vector<std::vector<sim::ClientOp>> histories_;  // Of each thread.
   std::vector<std::thread> threads_;
-  size_t operations_ = 0;
+  size_t answered_ = 0;
+  size_t names_ = 0;
   size_t gave_up_ = 0;
 };
 

@@ -45,7 +45,7 @@ class LoadedPool {
   absl::Status LiveThroughAgentDeath(std::mt19937_64& random, const std::string& agent_crash_at);
 
   // Starts managers that do not run and brings agents, without load, until what is wanted on hosts
-  // is there: then nothing is bound any more.
+  // is there: no bind is under way then.
   absl::Status AwaitQuiet();
 
   // Releases everything; every byte is free again, no slot is bound, no file is left; then SIGTERM,

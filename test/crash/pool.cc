@@ -87,8 +87,9 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Make(PoolLayout layout) {
     auto network = PrivateNetwork::Make(kMembers + pool->layout_.managers);
     if (!network.ok()) return network.status();
     pool->network_ = *std::move(network);
-    pool->etcd_ = std::make_unique<fm::EtcdCluster>(kMembers, "", pool->network_.get());
-    if (!pool->etcd_->is_up()) return absl::UnavailableError("etcd's members find no leader");
+    pool->etcd_ =
+        std::make_unique<fm::EtcdCluster>(kMembers, pool->directory_, pool->network_.get());
+    if (!pool->etcd_->status().ok()) return pool->etcd_->status();
   }
   if (absl::Status status = pool->WriteConfigs(); !status.ok()) return status;
   return pool;
@@ -97,6 +98,7 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Make(PoolLayout layout) {
 Pool::~Pool() {
   managers_.clear();
   agents_.clear();
+  etcd_.reset();  // Its files are below the directory.
   std::error_code ignored;
   if (!directory_.empty()) fs::remove_all(directory_, ignored);
 }

@@ -101,7 +101,7 @@ def documented_keys(heading):
     return {word for cell in cells for word in re.findall(r'`([^`]+)`', cell)}
 
 
-class Trials(PoolTest):
+class ConfigTrials(PoolTest):
     @classmethod
     def store(cls, pool):
         return {'kind': 'sqlite', 'path': f'{pool.directory}/store/pool.db'}
@@ -315,7 +315,8 @@ class Trials(PoolTest):
         pool.start_manager()
         self.settle(holder, file, before, seed)
 
-class ConfigChangeTest(Trials):
+
+class ConfigChangeTest(ConfigTrials):
     def test_1_the_managers(self):
         pool, directory = self.pool, self.pool.directory
         self.assert_all_keys(self.fm, 'cxlpool-fm', OF_OTHERS | OF_ETCD)
@@ -394,7 +395,7 @@ class ConfigChangeTest(Trials):
 
 
 @unittest.skipUnless(etcd_program(), 'no etcd here: qemu-cxl/fetch --with etcd brings it')
-class ConfigChangeOnEtcdTest(Trials):
+class ConfigChangeOnEtcdTest(ConfigTrials):
     """The keys of a store on etcd: with others a manager finds an empty store, another one, or none."""
 
     @classmethod

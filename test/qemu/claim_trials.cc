@@ -32,8 +32,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_fabric.h"
 #include "proto/support/names.h"
+#include "proto/support/refusal.h"
 #include "test/contract/fabric_event_log.h"
 #include "test/trials/trial.h"
 
@@ -60,7 +62,13 @@ class Process {
     ::kill(pid_, SIGSTOP);
     AwaitStop();
   }
-  void AwaitStop() const { ::waitpid(pid_, nullptr, WUNTRACED); }
+  // False: it does not.
+  bool AwaitStop() const {
+    for (const absl::Time end = absl::Now() + kLimit; absl::Now() < end; ::poll(nullptr, 0, 1)) {
+      if (::waitpid(pid_, nullptr, WUNTRACED | WNOHANG) == pid_) return true;
+    }
+    return false;
+  }
   void GoOn() const { ::kill(pid_, SIGCONT); }
 
  private:
@@ -260,7 +268,9 @@ class Trials {
                         " binds seen by the look, ", WithCommas(refused_), " refused after it; ",
                         clears_, " with a clear in its hand, ", waited_, " waited for its end");
   }
-  std::string Missing() const { return in_hand_ == 0 ? "no bind was in its hand" : ""; }
+  std::string Missing() const {
+    return in_hand_ == 0 ? "no bind was in its hand" : clears_ == 0 ? "no clear was" : "";
+  }
 
  private:
   // A former manager that has the host, and works.
@@ -290,7 +300,7 @@ class Trials {
     const bool binds = seed % 2 == 0;
     if (!former->Tell(binds ? 'b' : 'c')) return absl::InternalError("no pipe");
     if (!binds) {
-      former->process->AwaitStop();
+      if (!former->process->AwaitStop()) return absl::UnavailableError("no clear was begun");
       return WithAClear(directory, *former);
     }
     std::mt19937_64 random(seed);
@@ -335,12 +345,13 @@ class Trials {
 
   absl::Status WithAClear(const std::string& directory, Former& former) {
     ++clears_;
-    const bool cleared = ClearByNext(directory).ok();
+    const absl::Status first = ClearByNext(directory);
+    if (!first.ok() && ReasonOf(first) != "FABRIC_BUSY") return first;
     former.process->GoOn();
     if (ReadByte(former.out.get()) != 'A') {
       return absl::UnavailableError("the former driver does not go on");
     }
-    if (!cleared) {
+    if (!first.ok()) {
       ++waited_;
       former.process.reset();
       if (absl::Status status = ClearByNext(directory); !status.ok()) return status;

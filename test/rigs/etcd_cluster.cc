@@ -104,10 +104,18 @@ EtcdCluster::EtcdCluster(int members, const std::string& parent, const PrivateNe
                                       : network_->AddressOf(i) + ":2380";
     options_.endpoints.push_back(member.client);
   }
-  if (network_ != nullptr && (!MakeCertificates().ok() || !MakeDisk())) return;
+  if (network_ != nullptr) status_ = MakeCertificates();
+  if (network_ != nullptr && status_.ok()) status_ = MakeDisk();
+  if (!status_.ok()) return;
   for (int i = 0; i < members; ++i) Start(i);
   const absl::Time deadline = absl::Now() + kPatience;
-  while (!(up_ = Answers(0)) && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(50));
+  while (!Answers(0)) {
+    if (absl::Now() > deadline) {
+      status_ = absl::UnavailableError("the members of etcd find no leader");
+      return;
+    }
+    absl::SleepFor(absl::Milliseconds(50));
+  }
 }
 
 EtcdCluster::~EtcdCluster() {
@@ -138,9 +146,12 @@ absl::Status EtcdCluster::MakeCertificates() {
   return absl::OkStatus();
 }
 
-bool EtcdCluster::MakeDisk() const {
+absl::Status EtcdCluster::MakeDisk() const {
   const std::string disk = DirectoryOf(static_cast<int>(members_.size()) - 1);
-  return ::mkdir(disk.c_str(), 0700) == 0 && ::mount("tmpfs", disk.c_str(), "tmpfs", 0, kDisk) == 0;
+  if (::mkdir(disk.c_str(), 0700) == 0 && ::mount("tmpfs", disk.c_str(), "tmpfs", 0, kDisk) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot mount ", disk));
 }
 
 std::string EtcdCluster::UrlOf(const std::string& host_port) const {

@@ -31,7 +31,8 @@ class EtcdCluster {
   const std::vector<std::string>& endpoints() const { return options_.endpoints; }
   // How a manager reaches them.
   const EtcdOptions& options() const { return options_; }
-  bool is_up() const { return up_; }
+  // Not OK: they have no leader, and why.
+  const absl::Status& status() const { return status_; }
 
   void Signal(int member, int signal) const;
   // Again, with the files that it has.
@@ -61,7 +62,7 @@ class EtcdCluster {
   };
 
   absl::Status MakeCertificates();
-  bool MakeDisk() const;
+  absl::Status MakeDisk() const;
   std::string NameOf(int member) const { return "m" + std::to_string(member); }
   std::string UrlOf(const std::string& host_port) const;
   std::string InitialCluster() const;
@@ -72,7 +73,7 @@ class EtcdCluster {
   std::string directory_;
   std::vector<Member> members_;
   EtcdOptions options_;
-  bool up_ = false;
+  absl::Status status_;
 };
 
 }  // namespace cxlpool::fm

@@ -21,7 +21,7 @@ namespace cxlpool {
 class PrivateNetwork {
  public:
   // Once, before the program has other threads: it gets a network, and mounts, of its own.
-  // FAILED_PRECONDITION: it may not, and how it could.
+  // FAILED_PRECONDITION: it is not allowed to; the message says what would allow it.
   static absl::Status Enter();
 
   // At most 250 nodes.

@@ -6,6 +6,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -52,6 +53,19 @@ std::string DiskOf(const std::string& directory) {
   return number;
 }
 
+// The group that `pid` is in, of those that can throttle.
+std::string GroupOf(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/cgroup"));
+  for (std::string line; std::getline(file, line);) {  // "4:blkio:/a", or "0::/a".
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3) continue;
+    const std::vector<std::string> of = absl::StrSplit(parts[1], ',');
+    const bool old = std::find(of.begin(), of.end(), "blkio") != of.end();
+    if (IsOld() ? old : parts[0] == "0") return Groups() + parts[2];
+  }
+  return Groups();
+}
+
 // Groups of programs that were killed: those in them have ended, too.
 void RemoveOrphans() {
   std::error_code error;
@@ -73,7 +87,7 @@ absl::StatusOr<std::unique_ptr<SlowDisk>> SlowDisk::Make(pid_t pid, const std::s
         "cannot make a disk slow: ", directory, " is on none (set TMPDIR to a directory on one)"));
   }
   const std::string group = absl::StrCat(Groups(), "/", kPrefix, getpid());
-  auto slow = std::unique_ptr<SlowDisk>(new SlowDisk(pid, group, disk));
+  auto slow = std::unique_ptr<SlowDisk>(new SlowDisk(pid, group, GroupOf(pid), disk));
   absl::Status status;
   if (!IsOld()) status = Write(Groups() + "/cgroup.subtree_control", "+io");
   mkdir(group.c_str(), 0700);  // That it failed is seen at the next write.
@@ -89,7 +103,7 @@ absl::StatusOr<std::unique_ptr<SlowDisk>> SlowDisk::Make(pid_t pid, const std::s
 
 // It may have ended meanwhile, and is in no group then.
 SlowDisk::~SlowDisk() {
-  Write(Groups() + "/cgroup.procs", absl::StrCat(pid_)).IgnoreError();
+  Write(before_ + "/cgroup.procs", absl::StrCat(pid_)).IgnoreError();
   rmdir(group_.c_str());
 }
 

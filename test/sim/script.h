@@ -13,9 +13,9 @@
 //
 // by=0 is an operator, by=1 host-a and so on, by=4 a host that nobody enrolled. etag=1 is the
 // newest that the clients know of the Region, etag=2 an older one. dry=1 asks first what would be,
-// and then does it; dry=2 only asks. standby=1 is the manager that does not lead;
-// with call=3 the one that leads stands still at the third bind or scrub from then. serves=5 enrols
-// a host for tenants 0 and 2, a bit each.
+// and then does it; dry=2 only asks. standby=1 is the manager that does not lead; with call=3 the
+// one that leads stands still at the third bind or scrub from then. serves=5 enrols a host for
+// tenants 0 and 2, a bit each.
 #ifndef CXLPOOL_TEST_SIM_SCRIPT_H_
 #define CXLPOOL_TEST_SIM_SCRIPT_H_
 

@@ -134,7 +134,7 @@ void SimLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
       return Lost(attempt, absl::InternalError("no Welcome"), false);
     }
     if (message.welcome().epoch() < epoch_) {
-      return Lost(attempt, absl::UnavailableError("a manager of before"), false);
+      return Lost(attempt, absl::UnavailableError("an earlier manager"), false);
     }
     epoch_ = message.welcome().epoch();
     session_ = message.session();

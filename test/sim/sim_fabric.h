@@ -4,9 +4,10 @@
 // manager has in its hand or on its way to a host comes there even if another manager has begun
 // meanwhile, or it stands still itself; the answer does not come. A look claims the hosts and
 // devices that it sees, under the epoch of Start: what comes later under a lower one has no effect.
-// Without a claim it has. But whoever looks last has the host, as with a socket of QEMU's: the one
-// before cannot bind until it has looked again, and one that was deposed may bind, if it believes
-// what it saw. A scrub the manager does itself, a piece at a time: it stops and ends with it.
+// Where the next manager has not claimed the host, it still takes effect. But whoever looks last
+// has the host, as with a socket of QEMU's: the one before cannot bind until it has looked again,
+// and one that was deposed may bind, if it believes what it saw. A scrub the manager does itself, a
+// piece at a time: it stops and ends with it.
 //
 // Shared: what comes to a host that stands still, and whose session is not over yet, is done when
 // the host goes on. The manager hears of it then, or that nobody knows once its patience is over.

@@ -122,8 +122,8 @@ class SimReplicatedStore : public fm::Store {
   // Nothing reaches etcd any more.
   void CutOff() { cut_off_ = true; }
 
-  // Nobody else can have the store, by the time of the room. What the manager answers without a
-  // commit is true only then.
+  // Nobody else can have the store, by the simulation's clock, which does not stop with a machine.
+  // What the manager answers without a commit is true only then.
   bool IsOurs() const { return open_ && world_.scheduler->now_us() < owned_until_us_; }
 
  private:

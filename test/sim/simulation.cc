@@ -186,7 +186,8 @@ void SimulationRun::PauseManager(size_t which, int64_t for_us) {
     Trace("manager ", which, " goes on");
     if (!led) return;
     if (etcd_.now().owner != life) result_.coverage.Met(Meeting::kCameBack);
-    // Its connections to etcd are dead by now: what it does before it ends no refusal stops.
+    // Its connections to etcd are dead by now: no refusal from there stops what
+    // it does until its timer ends it.
     if (network_.random().OneIn(2)) managers_[which]->CutOffStore();
   });
 }

@@ -30,8 +30,8 @@ struct TrialProgram {
   // says what happens, on standard output.
   std::function<absl::Status(uint64_t seed, bool trace)> run;
 
-  // Called once, after the last seed and what is printed of all: what was left open comes to its
-  // end. An error is a failure as one of `run` is. May be null.
+  // Called once, after the last seed and after the summary was printed: ends what is still open. An
+  // error is a failure as one of `run` is. May be null.
   std::function<absl::Status()> end = nullptr;
 
   // How much was tried so far, for people: "3 kinds of fault, 12,345 commits". May be null.

@@ -173,7 +173,7 @@ class ReplicatedRunner {
  private:
   absl::StatusOr<std::unique_ptr<fm::EtcdCluster>> Members() const {
     auto etcd = std::make_unique<fm::EtcdCluster>(kMembers, options_.directory);
-    if (!etcd->is_up()) return absl::UnavailableError("the members of etcd found no leader");
+    if (!etcd->status().ok()) return etcd->status();
     return etcd;
   }
 
@@ -403,7 +403,7 @@ absl::Status RunAlone(const Options& options, ReplicatedRunner& runner, std::vec
 absl::Status RunTakeover(const Options& options, std::vector<Row>& rows) {
   constexpr uint64_t kFew = 1000;
   fm::EtcdCluster etcd(kMembers, options.directory);
-  if (!etcd.is_up()) return absl::UnavailableError("the members of etcd found no leader");
+  if (!etcd.status().ok()) return etcd.status();
   TakeoverPool many(options, etcd, options.regions), few(options, etcd, kFew);
   if (absl::Status status = many.Prepare(); !status.ok()) return status;
   if (absl::Status status = few.Prepare(); !status.ok()) return status;
