@@ -20,6 +20,8 @@ constexpr uint64_t kNames = 3;
 // A manager that is stopped keeps a call for so long; then another one is asked.
 constexpr absl::Duration kPatience = absl::Milliseconds(300);
 constexpr absl::Duration kPause = absl::Milliseconds(20);  // Where nobody answers.
+// At most, between two calls: a history of more than a thousand on one name cannot be judged.
+constexpr absl::Duration kThinks = absl::Milliseconds(16);
 // Of a call that nobody answers, and of what is to be gone in the end.
 constexpr absl::Duration kLimit = absl::Seconds(20);
 
@@ -67,7 +69,7 @@ class Contenders::Contender {
   }
 
   std::vector<sim::ClientOp> Run() {
-    while (!all_.stop_) One();
+    for (; !all_.stop_; absl::SleepFor(kThinks * (random_() % 100) / 100)) One();
     return std::move(history_);
   }
 

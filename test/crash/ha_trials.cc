@@ -85,7 +85,7 @@ class HaTrials {
     for (const Fault& fault : faults_) wanted.push_back(fault.name);
     std::string missing = hits_.Missing(wanted);
     if (contended_ == 0) missing += "no calls on the same names; ";
-    if (given_up_ * 10 > names_) missing += "too many names are neither right nor wrong; ";
+    if (given_up_ * 2 > names_) missing += "too many names are neither right nor wrong; ";
     return missing;
   }
 
