@@ -103,6 +103,12 @@ class WriterFollowTest : public testing::Test {
   }
   ~WriterFollowTest() override { loop.Stop(); }
 
+  // The store, at this revision, is the Writer's from now on.
+  void TakeOver(uint64_t revision) {
+    store.Give({.epoch = 7, .revision = revision, .limits = {}, .rows = {}, .beat_interval = {}});
+    ASSERT_TRUE(opened.get_future().get().ok());
+  }
+
   SystemClock clock;
   Loop loop{"follow-test"};
   Followed store;
@@ -122,12 +128,7 @@ TEST_F(WriterFollowTest, ShowsWhatWasCommittedAndGoesOnFromThere) {
   }
   EXPECT_NE(views.Get()->regions.Find("x"), nullptr);
   EXPECT_EQ(views.Get()->capacity.free_bytes, 0u);
-  store.Give({.epoch = 7,
-              .revision = batches.back().revision,
-              .limits = {},
-              .rows = {},
-              .beat_interval = {}});
-  ASSERT_TRUE(opened.get_future().get().ok());
+  TakeOver(batches.back().revision);
   EXPECT_EQ(writer.epoch(), 7u);
   loop.Post([&] { writer.SetReachable({{"cmm-0", ""}}); });
 
@@ -156,12 +157,7 @@ TEST_F(WriterFollowTest, AWatcherOfTheFormerManagerGoesOnWhereItWas) {
   store.Show(batches[0]);
   store.Show(batches[1]);  // What it saw last is of this one.
   store.Show(AsOne({batches[2]}));
-  store.Give({.epoch = 7,
-              .revision = batches.back().revision,
-              .limits = {},
-              .rows = {},
-              .beat_interval = {}});
-  ASSERT_TRUE(opened.get_future().get().ok());
+  TakeOver(batches.back().revision);
   const auto events = watch.Read(batches[1].revision, 10);
   ASSERT_TRUE(events.ok()) << events.status();
   ASSERT_EQ(events->size(), 2u);

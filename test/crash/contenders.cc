@@ -1,6 +1,8 @@
 #include "test/crash/contenders.h"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <utility>
@@ -31,6 +33,7 @@ int64_t NowMicros() {
       .count();
 }
 
+// What an answer shows of the Region, as the judge wants it.
 void WriteDown(const v1::Region& region, sim::ClientOp& op) {
   op.tag = region.tag();
   op.generation = region.generation();
@@ -43,6 +46,7 @@ void WriteDown(const v1::Region& region, sim::ClientOp& op) {
   }
 }
 
+// GetRegion answers the Region itself, the others one within their answer.
 const v1::Region& RegionOf(const v1::Region& answer) { return answer; }
 template <typename Answer>
 const v1::Region& RegionOf(const Answer& answer) {
@@ -58,7 +62,7 @@ Request WithId() {
 
 }  // namespace
 
-// One of them: a call after the other.
+// One of them: a call after the other, and what came of each. Used by its own thread alone.
 class Contenders::Contender {
  public:
   Contender(const Contenders& all, int number)
@@ -76,6 +80,8 @@ class Contenders::Contender {
  private:
   std::string Name() { return absl::StrCat(all_.prefix_, random_() % kNames); }
 
+  // One call of any kind on any of the names. Whether the Region is there is left to chance: a
+  // refusal is an answer, and has to fit as well.
   void One() {
     sim::ClientOp op;
     op.client = number_;
@@ -119,7 +125,10 @@ class Contenders::Contender {
     }
   }
 
-  // To one manager after the other, until one answers; as one operation.
+  // Makes one operation of it, however often it is sent: the request_id is the same each time, and
+  // the interval goes from the first sending to the answer. The manager that answered last is asked
+  // first; where it is silent or leads no more, the next one. Without an answer within kLimit
+  // nobody knows what became of it, and the judge may take it for done at any time, or never.
   template <typename Method, typename Request>
   void Send(Method method, const Request& request, sim::ClientOp op) {
     op.invoke_us = NowMicros();
@@ -140,7 +149,7 @@ class Contenders::Contender {
           op.reason = ReasonOf(answer.status());
           return history_.push_back(std::move(op));
         }
-        // A manager that is none says so: it has done nothing.
+        // NOT_LEADER: it has done nothing, so this sending cannot have been carried out.
         if (ReasonOf(answer.status()) == "NOT_LEADER") --op.sends;
         serves_ = (serves_ + 1) % clients_.size();
       }
@@ -175,6 +184,8 @@ void Contenders::Join() {
   threads_.clear();
 }
 
+// The histories of all threads are judged as one. Their Regions are on no host and no
+// device fails: with both excluded the check is sharper.
 absl::Status Contenders::End() {
   Join();
   std::vector<sim::ClientOp> history;
@@ -182,8 +193,9 @@ absl::Status Contenders::End() {
     history.insert(history.end(), std::make_move_iterator(part.begin()),
                    std::make_move_iterator(part.end()));
   }
-  for (const sim::ClientOp& op : history)
-    answered_ += op.outcome == sim::ClientOp::kUnknown ? 0 : 1;
+  answered_ = static_cast<size_t>(
+      std::count_if(history.begin(), history.end(),
+                    [](const sim::ClientOp& op) { return op.outcome != sim::ClientOp::kUnknown; }));
   const auto judged = sim::CheckRegionHistory(
       history, {.model = {.attachments_fail = false, .devices_fail = false}});
   names_ = judged.names;
@@ -192,7 +204,8 @@ absl::Status Contenders::End() {
   return Clear();
 }
 
-// What is left is released by who leads.
+// Releases what is left, again and again until nothing is: the audit of the next life would find
+// Regions that no client of the load has asked for. Standbys refuse and are passed over.
 absl::Status Contenders::Clear() {
   std::vector<std::unique_ptr<Client>> clients;
   for (const std::string& socket : sockets_) clients.push_back(std::make_unique<Client>(socket));

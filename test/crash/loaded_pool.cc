@@ -26,6 +26,7 @@ constexpr absl::Duration kDialLimit = absl::Milliseconds(60);
 // Or finds the one that leads now.
 constexpr absl::Duration kFindLimit = absl::Seconds(3);
 
+// Large devices that the load does not fill, and a small one that it does.
 PoolLayout LoadedLayout(int managers) {
   return {.devices = {{"cmm-0", 4 * kGiB},
                       {"cmm-1", 4 * kGiB},
@@ -46,6 +47,7 @@ absl::Status OrDied(const absl::Status& status) { return Unanswered(status) ? Di
 
 }  // namespace
 
+// The moment is drawn now, and not when the load runs: with one seed it is the same one.
 LoadedPool::Kill AtAMoment(std::mt19937_64& random, absl::Duration longest) {
   return [moment = Below(random, longest)](Process& manager) {
     absl::SleepFor(moment);
@@ -64,6 +66,7 @@ absl::StatusOr<std::unique_ptr<LoadedPool>> LoadedPool::Make(Hits* hits, int man
   return loaded;
 }
 
+// A first life that enrols hosts and makes tenants. It ends by a kill as every other one.
 absl::Status LoadedPool::SetUp() {
   if (absl::Status status = pool_->StartManager(); !status.ok()) return status;
   if (absl::Status status = pool_->AwaitServing(); !status.ok()) return status;
@@ -110,6 +113,9 @@ absl::Status LoadedPool::KillInStart(std::mt19937_64& random, absl::Duration lon
   return absl::OkStatus();
 }
 
+// What was acknowledged in former lives is there, with its bytes and its rows in the audit trail,
+// or the error says what is not. Where the manager was told to crash, that it does not answer is
+// its death, and no broken promise.
 absl::Status LoadedPool::Begin(const std::string& crash_at) {
   ++lives_;
   if (absl::Status status = pool_->StartManager(crash_at); !status.ok()) return status;
@@ -131,6 +137,7 @@ absl::Status LoadedPool::Begin(const std::string& crash_at) {
   return pool_->WithLogs(status);
 }
 
+// A life that ends before its load, as `crash_at` wanted, is a good one, too.
 absl::Status LoadedPool::Live(std::mt19937_64& random, const Life& life) {
   absl::Status status = Begin(life.crash_at);
   if (status.ok() && life.hosted) status = OrDied(BringAgents(/*restart=*/false));
@@ -142,6 +149,8 @@ absl::Status LoadedPool::Live(std::mt19937_64& random, const Life& life) {
   return status;
 }
 
+// All lanes call at once until `kill` returns; then each ends with the call that it is in. An error
+// of `kill` goes before those of the lanes, which may follow from it.
 absl::Status LoadedPool::Load(std::mt19937_64& random, bool hosted, const Kill& kill) {
   std::atomic<bool> stop = false;
   std::vector<absl::Status> ends(lanes_.size());
@@ -162,6 +171,7 @@ absl::Status LoadedPool::Load(std::mt19937_64& random, bool hosted, const Kill& 
   return pool_->WithLogs(status);
 }
 
+// Counts what kinds of calls the kill interrupted: those that were not answered any more.
 void LoadedPool::CountHits() {
   for (const auto& lane : lanes_) {
     const auto& pending = lane->ledger().pending;
@@ -170,6 +180,7 @@ void LoadedPool::CountHits() {
   }
 }
 
+// OK also where they are not online within `limit`: `online` says it.
 absl::Status LoadedPool::AwaitHosts(absl::Duration limit, bool* online) {
   const absl::Time end = absl::Now() + limit;
   while (true) {
@@ -182,6 +193,8 @@ absl::Status LoadedPool::AwaitHosts(absl::Duration limit, bool* online) {
   }
 }
 
+// Agents that run find the manager by themselves; where they do not in time, or `restart` asks for
+// it, new ones are started. An agent that was just started has to have a session within 10 s.
 absl::Status LoadedPool::BringAgents(bool restart) {
   bool online = false;
   if (!restart) {
@@ -230,6 +243,8 @@ absl::Status LoadedPool::AwaitQuiet() {
   return AwaitAttached(kReadopted);
 }
 
+// The agent is killed under the load and stays away until the load is over. The audit before its
+// return is of what its absence may not change, the one after it of what it took up again.
 absl::Status LoadedPool::LiveThroughAgentDeath(std::mt19937_64& random,
                                                const std::string& agent_crash_at) {
   if (absl::Status status = Begin(""); !status.ok()) return status;
@@ -268,6 +283,8 @@ absl::Status LoadedPool::LiveThroughAgentDeath(std::mt19937_64& random,
   return pool_->WithLogs(status);
 }
 
+// Calls that were not answered are sent again, then every Region that a lane has is released. In a
+// batch each item has a result of its own; none may be a refusal.
 absl::Status LoadedPool::Settle() {
   for (const auto& lane : lanes_) {
     if (absl::Status status = lane->Settle(*client_); !status.ok()) return status;
@@ -289,6 +306,7 @@ absl::Status LoadedPool::Settle() {
   return absl::OkStatus();
 }
 
+// What this finds left over was leaked in some life before: nothing is in use any more.
 absl::Status LoadedPool::Finish() {
   if (absl::Status status = Begin(""); !status.ok()) return status;
   if (absl::Status status = BringAgents(/*restart=*/true); !status.ok()) return status;
@@ -328,6 +346,7 @@ absl::Status LoadedPool::Finish() {
   return absl::InternalError(absl::StrCat("fsck: ", report->findings[0].what));
 }
 
+// After an error the pool is in no known state: the next seed begins with a new one.
 absl::Status LoadedPools::Run(const std::function<absl::Status(LoadedPool& pool)>& part) {
   if (pool_ == nullptr) {
     auto made = LoadedPool::Make(hits_, managers_);

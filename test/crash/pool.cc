@@ -68,10 +68,11 @@ std::vector<int> SlotsOf(int bridge) {
 
 }  // namespace
 
+// Makes the directory and, of several managers, their network and etcd's members, which have a
+// leader when this returns OK. Directories of trials that were killed go first.
 absl::StatusOr<std::unique_ptr<Pool>> Pool::Make(PoolLayout layout) {
   auto pool = std::unique_ptr<Pool>(new Pool(std::move(layout)));
   std::error_code error;
-  pool->programs_ = kPrograms;
   const fs::path parent = fs::temp_directory_path(error);
   RemoveOrphans(parent);
   std::string path = (parent / absl::StrCat(kPrefix, getpid(), "-XXXXXX")).string();
@@ -95,6 +96,7 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Make(PoolLayout layout) {
   return pool;
 }
 
+// Whoever uses something ends before it: processes, then what they have files and addresses in.
 Pool::~Pool() {
   managers_.clear();
   agents_.clear();
@@ -117,6 +119,7 @@ std::string Pool::SocketOf(size_t manager) const {
   return absl::StrCat(directory_, "/", NameOfManager(manager), ".sock");
 }
 
+// What stands below [store]. Of several managers each tells agents its own socket.
 std::string Pool::StoreConfig(size_t manager) const {
   if (etcd_ == nullptr) return absl::StrCat("path = \"", store_file(), "\"");
   const fm::EtcdOptions& etcd = etcd_->options();
@@ -126,6 +129,9 @@ std::string Pool::StoreConfig(size_t manager) const {
                       absl::ToInt64Milliseconds(layout_.takeover), "ms\"");
 }
 
+// A file for each agent and each manager. An agent knows all managers; managers differ in their
+// sockets and in what StoreConfig says. An attach may take long: a trial that kills an agent is not
+// to find that its Region was given up meanwhile.
 absl::Status Pool::WriteConfigs() {
   std::string rest = absl::StrCat("\n[fabric]\ndriver = \"emulated\"\nroot = \"", directory_,
                                   "/fabric\"\n[reconciler]\nattach_timeout = \"10m\"\n");
@@ -133,13 +139,11 @@ absl::Status Pool::WriteConfigs() {
     absl::StrAppend(&rest, "[[device]]\nid = \"", id, "\"\ncapacity = ", capacity,
                     "\ngranule = ", layout_.granule_bytes, "\n");
   }
-  std::vector<std::string> addresses;
-  for (size_t i = 0; i < managers_.size(); ++i) addresses.push_back("unix:" + SocketOf(i));
   for (const std::string& host : layout_.hosts) {
     std::vector<int> slots;
     std::string agent = absl::StrCat(
         "host = \"", host, "\"\nadapter = \"emulated\"\nobserve_interval = \"100ms\"\n[manager]\n",
-        "address = \"", absl::StrJoin(addresses, ","),
+        "address = \"unix:", absl::StrJoin(sockets(), ",unix:"),
         "\"\ninsecure = true\n[applications]\nsocket = \"", agent_socket(host),
         "\"\n[emulated]\nroot = \"", directory_, "/fabric\"\n");
     for (int bridge = 0; bridge < layout_.bridges; ++bridge) {
@@ -165,12 +169,14 @@ absl::Status Pool::WriteConfigs() {
   return absl::OkStatus();
 }
 
-std::string Pool::Program(const std::string& name) const { return programs_ + "/" + name; }
+std::string Pool::Program(const std::string& name) const { return kPrograms + "/" + name; }
 
 std::string Pool::agent_socket(const std::string& host) const {
   return absl::StrCat(directory_, "/", host, ".sock");
 }
 
+// A single manager is started anew in any case; one that runs is killed by the assignment. Of
+// several, those that run go on.
 absl::Status Pool::StartManager(const std::string& crash_at) {
   std::vector<std::string> environment;
   if (!crash_at.empty()) environment.push_back("CXLPOOL_CRASH_AT=" + crash_at);
@@ -200,6 +206,7 @@ absl::Status Pool::StartAgent(const std::string& host, const std::string& crash_
   return absl::OkStatus();
 }
 
+// A connection is enough: a single manager listens only once it has read its store.
 bool Pool::Serving() const {
   const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
@@ -217,6 +224,8 @@ bool Pool::Leads(size_t manager) const {
   return client.Call(&PoolStub::GetCapacity, v1::GetCapacityRequest(), kAnswer).ok();
 }
 
+// Asks each manager in turn. A single one that has ended will never serve, which is said at once;
+// of several, one that has ended may be replaced by another.
 absl::Status Pool::AwaitServing(absl::Duration limit) {
   const absl::Time end = absl::Now() + limit;
   while (true) {

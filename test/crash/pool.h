@@ -90,7 +90,6 @@ class Pool {
   bool Leads(size_t manager) const;
 
   const PoolLayout layout_;
-  std::string programs_;
   std::string directory_;
   std::unique_ptr<PrivateNetwork> network_;
   std::unique_ptr<fm::EtcdCluster> etcd_;

@@ -25,6 +25,7 @@ absl::Status Failed(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
 }
 
+// As exec wants them: the words' own bytes, and a null at the end.
 std::vector<char*> Pointers(std::vector<std::string>& words) {
   std::vector<char*> pointers;
   pointers.reserve(words.size() + 1);
@@ -35,6 +36,9 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
 
 }  // namespace
 
+// All that allocates is done before the fork: in the child another thread's lock may be held for
+// ever. OK says that there is a child; one that could not run the program ends with 127, and its
+// log says so.
 absl::StatusOr<Process> Process::Start(const std::vector<std::string>& command,
                                        const std::string& log,
                                        const std::vector<std::string>& environment,
@@ -52,7 +56,7 @@ absl::StatusOr<Process> Process::Start(const std::vector<std::string>& command,
   if (pid == 0) {
     // Only what is safe between fork and exec in a program with threads.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(127);
+    if (getppid() != parent) _exit(127);  // It had ended before the line above counted.
     if (network.has_value() && setns(*network, CLONE_NEWNET) != 0) _exit(127);
     dup2(input.get(), STDIN_FILENO);
     dup2(output.get(), STDOUT_FILENO);
@@ -82,6 +86,9 @@ void Process::Signal(int signal) const {
   if (pid_ > 0) kill(pid_, signal);
 }
 
+// OK once: the process is gone then, and waiting again is FAILED_PRECONDITION. Its end is awaited
+// by a descriptor, since waitpid knows no deadline. Ended by a signal it has 128 and its number, as
+// a shell says it.
 absl::StatusOr<int> Process::Wait(absl::Duration limit) {
   if (pid_ < 0) return absl::FailedPreconditionError("no process to wait for");
   const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
@@ -98,6 +105,7 @@ absl::StatusOr<int> Process::Wait(absl::Duration limit) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+// Also a process that is stopped. When it returns the process is gone, and nothing of it is left.
 void Process::Kill() {
   if (pid_ < 0) return;
   kill(pid_, SIGKILL);

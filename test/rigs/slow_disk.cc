@@ -29,6 +29,7 @@ constexpr absl::string_view kPrefix = "cxlpool-slow-";  // And the number of the
 bool IsOld() { return access(kOld, F_OK) == 0; }
 std::string Groups() { return IsOld() ? kOld : kNew; }
 
+// The kernel takes or refuses what is written to a group's file at once.
 absl::Status Write(const std::string& file, const std::string& text) {
   std::ofstream to(file);
   to << text << std::flush;
@@ -78,6 +79,8 @@ void RemoveOrphans() {
 
 }  // namespace
 
+// The limit is set before the process is put into the group, so that no write of it goes by without
+// one. What was made is taken back where a step fails: `slow` goes then.
 absl::StatusOr<std::unique_ptr<SlowDisk>> SlowDisk::Make(pid_t pid, const std::string& directory,
                                                          int writes_a_second) {
   RemoveOrphans();
@@ -101,7 +104,8 @@ absl::StatusOr<std::unique_ptr<SlowDisk>> SlowDisk::Make(pid_t pid, const std::s
   return slow;
 }
 
-// It may have ended meanwhile, and is in no group then.
+// Puts the process back where it was: a group with somebody in it cannot be removed. It may have
+// ended meanwhile, and is in no group then.
 SlowDisk::~SlowDisk() {
   Write(before_ + "/cgroup.procs", absl::StrCat(pid_)).IgnoreError();
   rmdir(group_.c_str());

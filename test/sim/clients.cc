@@ -80,6 +80,8 @@ struct Clients::Grounds {
   std::array<fm::HostRuntimePtr, kHosts> runtimes;
 };
 
+// A step that asks for nothing by a name that is checked is sent all the same, and not written
+// down.
 void Clients::Do(const Step& step) {
   const CallPtr call = calls_.emplace_back(std::make_shared<Call>(this)).get();
   call->step = step;
@@ -113,6 +115,8 @@ std::vector<ClientOp> Clients::TakeHistory() {
   return history;
 }
 
+// One attempt: the network may double it or lose it. Without an answer by the deadline it is sent
+// again under the same request_id, and given up after kMaxAttempts; a copy may still arrive later.
 void Clients::Send(CallPtr call) {
   const int attempt = ++call->attempts;
   const Network::Copies copies = world_.network->OfClient(call->client());
@@ -129,6 +133,7 @@ void Clients::Send(CallPtr call) {
   });
 }
 
+// Comes to whichever manager serves now. One that stands still takes it when it goes on.
 void Clients::Arrive(CallPtr call) {
   ManagerProcess* manager = world_.manager();
   if (manager != nullptr && manager->serving() && world_.scheduler->IsPaused(manager->life())) {
@@ -164,6 +169,8 @@ void Clients::Rehearse(ManagerProcess& manager, CallPtr call) {
   });
 }
 
+// The real call must answer what the dry run did, if both rest on the same grounds: nothing changed
+// in between, all of it is durable, and neither was refused for a reason of the moment.
 void Clients::InEarnest(ManagerProcess& manager, CallPtr call, const Grounds& grounds,
                         const absl::StatusOr<fm::Committed>& rehearsed) {
   const bool first = !std::exchange(call->in_earnest, true);  // Of a later copy it is a retry.
@@ -191,6 +198,8 @@ void Clients::InEarnest(ManagerProcess& manager, CallPtr call, const Grounds& gr
   });
 }
 
+// etag=1: the newest that was answered for the name; etag=2: the one before, which is stale. Empty:
+// none is known, or none is asked for.
 std::string Clients::EtagFor(const Step& step) const {
   const int64_t which = step.Get("etag");
   if (which == 0) return "";
@@ -346,6 +355,8 @@ bool Clients::MaySwear(ManagerProcess& manager, const std::string& id) const {
 
 // --- Answers.
 
+// A manager that has ended answers nothing. What it says is held against the disk now, not when the
+// answer arrives: a crash meanwhile changes nothing of what was promised.
 void Clients::Answer(LifeId manager, CallPtr call, const absl::StatusOr<fm::Committed>& answer,
                      const std::shared_ptr<const fm::Outcomes>& items) {
   if (!world_.scheduler->Alive(manager)) return;
@@ -355,6 +366,7 @@ void Clients::Answer(LifeId manager, CallPtr call, const absl::StatusOr<fm::Comm
   Reply(call, answer, items);
 }
 
+// The answer on its way back: it may be lost. One that is worth trying again is, after a while.
 void Clients::Reply(CallPtr call, const absl::StatusOr<fm::Committed>& answer,
                     const std::shared_ptr<const fm::Outcomes>& items) {
   const Network::Copies copies = world_.network->OfClient(call->client());
@@ -383,6 +395,8 @@ void Clients::AnswerAll(LifeId manager, CallPtr call, const fm::Outcomes& outcom
   Answer(manager, call, fm::Committed{}, std::make_shared<const fm::Outcomes>(outcomes));
 }
 
+// The operation is over for its client, which remembers the etag; both of the last two are kept, so
+// that an older one can be sent on purpose.
 void Clients::Finish(CallPtr call, const absl::StatusOr<fm::Committed>& answer,
                      const fm::Outcomes* items) {
   call->finished = true;
@@ -415,6 +429,8 @@ void Clients::Enrol(int host) {
                              [](const absl::Status&) {});
 }
 
+// Asks for the end of every Region. A QUARANTINED one has to be detached everywhere first, then it
+// goes by force; so it takes several rounds.
 void Clients::ReleaseAll() {
   ManagerProcess* manager = world_.manager();
   if (manager == nullptr || !manager->serving()) return;
@@ -448,6 +464,7 @@ void Clients::ReleaseAll() {
   }
 }
 
+// Writes the call down as any other: the history has to know of everything that changed a Region.
 Clients::CallPtr Clients::BeginAtOnce(const fm::Region& region, ClientOp::Kind kind) {
   const CallPtr call = calls_.emplace_back(std::make_shared<Call>(this)).get();
   ClientOp& op = call->ops.emplace_back();

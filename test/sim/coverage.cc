@@ -12,7 +12,7 @@ namespace {
 
 // The last of each enum; the first is 1.
 constexpr int kLastRegionState = static_cast<int>(fm::RegionState::kQuarantined);
-// In the order of Meeting.
+// In the order of Meeting: each is what Missing and Table call it.
 constexpr std::array<const char*, kMeetings> kMeetingNames = {
     "a host allocated",
     "a host renewed",
@@ -47,6 +47,7 @@ constexpr int kLastAttachmentState = static_cast<int>(fm::AttachmentState::kRele
 
 }  // namespace
 
+// How much of what there is was met, and the names of what was not.
 struct Coverage::Tally {
   int states = 0, all_states = 0;
   int edges = 0, all_edges = 0;
@@ -55,6 +56,7 @@ struct Coverage::Tally {
   std::vector<std::string> missing;
 };
 
+// Sums of both; which seed met what is not kept.
 void Coverage::Add(const Coverage& other) {
   for (size_t i = 0; i < kStates; ++i) {
     for (size_t k = 0; k < kStates; ++k) {
@@ -86,6 +88,7 @@ void Coverage::Answer(const std::string& reason) {
   if (reason == "ETAG_MISMATCH") Met(Meeting::kEtagStale);
 }
 
+// Of a host's own calls: an operator may meet the same reason for another cause.
 void Coverage::HostIsTold(const std::string& reason) {
   if (reason == "NOT_YOUR_HOST") Met(Meeting::kNotYourHost);
   if (reason == "TENANT_NOT_YOURS") Met(Meeting::kTenantNotYours);
@@ -95,6 +98,8 @@ void Coverage::HostIsTold(const std::string& reason) {
   if (reason == "NOT_ENROLLED") Met(Meeting::kNotEnrolled);
 }
 
+// Each edge of a ladder, whether it was taken. An edge that may not be counts only where it was
+// taken all the same, so that the table shows it.
 template <typename State>
 void Coverage::Walk(const Matrix& matrix, int last, int& visited, int& all,
                     std::vector<std::string>& missing, std::string* table) const {
@@ -112,12 +117,14 @@ void Coverage::Walk(const Matrix& matrix, int last, int& visited, int& all,
   }
 }
 
+// `table`, where it is not null, gets a line for everything that is counted.
 Coverage::Tally Coverage::Count(std::string* table) const {
   Tally tally;
   Walk<fm::RegionState>(region_, kLastRegionState, tally.edges, tally.all_edges, tally.missing,
                         table);
   Walk<fm::AttachmentState>(attachment_, kLastAttachmentState, tally.edges, tally.all_edges,
                             tally.missing, table);
+  // A state counts as entered by whichever edge, the first of a record included.
   const auto entered = [&](const Matrix& matrix, int last) {
     for (int to = 1; to <= last; ++to) {
       uint64_t count = 0;
@@ -129,6 +136,7 @@ Coverage::Tally Coverage::Count(std::string* table) const {
   entered(region_, kLastRegionState);
   entered(attachment_, kLastAttachmentState);
   for (int v = static_cast<int>(kFirstFault); v < kVerbs; ++v) {
+    // Where no seed had two managers (--shared), nothing that needs two can be met.
     if (static_cast<Verb>(v) == Verb::kPauseManager && standbys == 0) continue;
     const auto name = std::string(InfoOf(static_cast<Verb>(v)).name);
     const uint64_t count = verbs_[static_cast<size_t>(v)];

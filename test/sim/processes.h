@@ -1,4 +1,5 @@
-// The two programs, each as main.cc would put it together, for one life under the simulator.
+// The two programs, each as the agent's main.cc and manager.cc put them together, for one life
+// under the simulator.
 //
 // Deadlines are shorter than in production, so that a few simulated seconds meet them all.
 #ifndef CXLPOOL_TEST_SIM_PROCESSES_H_

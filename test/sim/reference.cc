@@ -42,6 +42,8 @@ bool Keeps(const fm::Region& before, const fm::Item& item) {
 
 // --- What became durable.
 
+// The records as a manager has them that has just got the store: what the reference knew is
+// dropped, but for lost bytes and for what was acknowledged, which must all be there.
 void Reference::Reload(const fm::PoolState& state, uint64_t epoch, uint64_t revision) {
   if (epoch == epoch_) Fail(absl::StrCat("two managers have epoch ", epoch));
   if (epoch <= epoch_) return;  // Another has taken over already, and this one has not heard of it.
@@ -86,6 +88,8 @@ void Reference::Reload(const fm::PoolState& state, uint64_t epoch, uint64_t revi
   }
 }
 
+// What a manager of a lower epoch hears of its commits. It may hear late of what the next one found
+// when it took over; anything later got past the fence.
 void Reference::HeardLate(const std::vector<fm::Change>& changes) {
   for (const fm::Change& change : changes) {
     for (const fm::Item& item : change) {
@@ -97,6 +101,9 @@ void Reference::HeardLate(const std::vector<fm::Change>& changes) {
   }
 }
 
+// Holds each change against the rules of the ladder, of quotas and of who may ask for it, and keeps
+// an owner for each granule. In the end the manager's own figures have to agree, unless it has
+// planned further than was committed: its state is then ahead of these changes.
 void Reference::Committed(const std::vector<fm::Change>& changes, const fm::PoolState& state,
                           uint64_t planned, uint64_t epoch) {
   if (epoch < epoch_) return HeardLate(changes);
@@ -115,6 +122,8 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
         const auto old = regions_.find(key);
         const fm::Region* before = old == regions_.end() ? nullptr : old->second.get();
         before == nullptr ? coverage_->Begins((*region)->state) : CountEdges(*before, **region);
+        // A QUARANTINED Region that is released by force gives its lost bytes back: a person said
+        // that they are sound again.
         const bool operator_vouched =
             before != nullptr && (*region)->forced && (*region)->bad.empty() &&
             before->state == fm::RegionState::kQuarantined && before->attachments.empty() &&
@@ -204,6 +213,7 @@ void Reference::Put(const fm::RegionPtr& region) {
   known = region;
 }
 
+// Remembers the Region's lost Extents, whatever becomes of the Region.
 void Reference::Mark(const fm::Region& region) {
   any_bad_ = true;
   for (const fm::BadExtent& bad : region.bad) {
@@ -218,6 +228,7 @@ void Reference::Mark(const fm::Region& region) {
   }
 }
 
+// The inverse, by a person's word alone.
 void Reference::Unmark(const fm::Region& region) {
   for (const fm::Extent& extent : region.extents) {
     const auto device = devices_.find(absl::string_view(extent.device));
@@ -229,6 +240,7 @@ void Reference::Unmark(const fm::Region& region) {
   }
 }
 
+// Every granule that was lost belongs to a Region which says so.
 void Reference::CheckMarks() {
   for (auto& [id, device] : devices_) {
     // For good: nobody is given any of it.
@@ -252,6 +264,7 @@ void Reference::CheckMarks() {
   }
 }
 
+// Whether the records know that these bytes are lost; what they do not know at all counts as known.
 bool Reference::IsMarked(const std::string& host, uint64_t serial) const {
   const auto key = by_serial_.find(serial);
   const auto found = key == by_serial_.end() ? regions_.end() : regions_.find(key->second);
@@ -268,6 +281,7 @@ bool Reference::IsMarked(const std::string& host, uint64_t serial) const {
   return true;
 }
 
+// A Region goes only once no host has it.
 void Reference::Remove(fm::Key key) {
   const auto found = regions_.find(key);
   if (found == regions_.end()) return;
@@ -279,6 +293,7 @@ void Reference::Remove(fm::Key key) {
   regions_.erase(found);
 }
 
+// The Region's granules become its own. One that has an owner already is the worst that can happen.
 void Reference::Take(const fm::Region& region) {
   for (const fm::Extent& extent : region.extents) {
     const auto device = devices_.find(absl::string_view(extent.device));
@@ -307,6 +322,8 @@ void Reference::Give(const fm::Region& region) {
   }
 }
 
+// Each step of a state follows one that may precede it; a growth is joined only when all hosts have
+// the new part. An Attachment is the same one as long as its generation is.
 void Reference::CountEdges(const fm::Region& before, const fm::Region& after) {
   if (!MayFollow(before.state, after.state)) {
     Fail(absl::StrCat(Name(after), " came from ", ToString(before.state)));
@@ -340,6 +357,7 @@ void Reference::CountEdges(const fm::Region& before, const fm::Region& after) {
   }
 }
 
+// Growing is what a quota forbids: one that was lowered below what is held takes nothing away.
 void Reference::CheckQuota(const fm::Region* before, const fm::Region& after) {
   const auto tenant = tenants_.find(absl::string_view(after.tenant));
   if (tenant == tenants_.end() || tenant->second.quota_bytes == 0) return;
@@ -395,6 +413,8 @@ void Reference::CheckDryRuns(const fm::Region& region) {
   }
 }
 
+// The rules of what a host may ask for, written down once more: fabric-manager's planner is not
+// used.
 void Reference::CheckHostsCall(const fm::RequestId& call, const fm::Region* before,
                                const fm::Region& after) {
   const absl::string_view method(call.method);
@@ -441,6 +461,7 @@ void Reference::CheckHostsCall(const fm::RequestId& call, const fm::Region* befo
 
 // --- What clients are answered.
 
+// Nothing is answered, nor shown, that a crash at this moment would lose.
 void Reference::Acknowledged(const fm::RegionPtr& region, uint64_t revision, uint64_t disk) {
   ++coverage_->acknowledged;
   if (revision > disk) {
@@ -465,6 +486,7 @@ const fm::RegionPtr* Reference::FindByTag(const std::string& tag) const {
   return region == regions_.end() ? nullptr : &region->second;
 }
 
+// Whether a record, exactly as it is now, wants these bytes in this slot of the host.
 bool Reference::Intends(const fm::LdKey& key, const fm::Slice& slice, const std::string& host,
                         uint32_t slot, uint64_t serial) const {
   const fm::RegionPtr* region = FindByTag(key.tag);
@@ -498,6 +520,8 @@ bool Reference::Leaving(const fm::Slice& slice) const {
   return false;
 }
 
+// The Attachment that must keep what is under this serial: it is ONLINE, nobody detaches it, and
+// the serial is of its settled part. Null: there is none, or it may go.
 const fm::Attachment* Reference::ThatStays(const std::string& host, uint64_t serial) const {
   const auto key = by_serial_.find(serial);
   if (key == by_serial_.end()) return nullptr;
