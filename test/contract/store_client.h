@@ -9,6 +9,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,18 @@ inline StoreRows RowsOf(const StoreImage& image) {
   StoreRows rows;
   for (const Row& row : image.rows) rows[row.key] = row.value;
   return rows;
+}
+
+// As many bytes, which no compression makes fewer.
+inline std::string Noise(size_t size, unsigned seed) {
+  std::mt19937_64 random(seed);
+  std::string bytes;
+  uint64_t word = 0;
+  for (; bytes.size() < size; bytes.append(reinterpret_cast<const char*>(&word), sizeof(word))) {
+    word = random();
+  }
+  bytes.resize(size);
+  return bytes;
 }
 
 class StoreClient {

@@ -192,8 +192,7 @@ TEST_P(StoreContractTest, FullStoreRefusesTheWholeBatchAndStaysUsable) {
   client_ = std::make_unique<StoreClient>(harness_->MakeSmall(256 << 10));
   ASSERT_TRUE(client_->Open().ok());
   ASSERT_TRUE(client_->CommitNext({{1, std::string(1000, 'a')}}).ok());
-  const absl::Status full =
-      client_->CommitNext({{1, "changed"}, {2, std::string(512 << 10, 'b')}}, {1});
+  const absl::Status full = client_->CommitNext({{1, "changed"}, {2, Noise(512 << 10, 1)}}, {1});
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
   EXPECT_EQ(ReasonOf(full), "STORE_FULL");
   ASSERT_TRUE(client_->CommitNext({{3, "fits"}}).ok());
@@ -258,7 +257,7 @@ TEST_P(StoreContractTest, AgreesWithAMapUnderRandomChanges) {
       std::vector<uint64_t> erases;
       for (unsigned i = random() % 6; i > 0; --i) {
         const uint64_t key = random() % 2 == 0 ? next_key++ : 1 + random() % next_key;
-        puts.push_back({key, std::string(random() % 2000, static_cast<char>(random() % 256))});
+        puts.push_back({key, Noise(random() % 2000, static_cast<unsigned>(random()))});
       }
       for (unsigned i = random() % 3; i > 0; --i) erases.push_back(1 + random() % next_key);
       for (const Row& row : puts) {
@@ -305,7 +304,7 @@ TEST_P(StoreContractTest, BackupAmidCommitsHoldsExactlyItsRevision) {
   const std::string path = harness_->BackupPath();
   if (path.empty()) GTEST_SKIP() << "this store makes no backups";
   std::vector<Row> bulk;
-  for (uint64_t key = 1000; key < 5000; ++key) bulk.push_back({key, std::string(3000, 'b')});
+  for (uint64_t key = 1000; key < 5000; ++key) bulk.push_back({key, Noise(3000, 1)});
   ASSERT_TRUE(client_->CommitNext(std::move(bulk)).ok());
   auto backup = client_->StartBackup(path);
   for (int commits = 0;
@@ -341,7 +340,7 @@ TEST_P(StoreContractTest, BackupNeverReplacesAFileAndOneRunsAtATime) {
   const std::string path = harness_->BackupPath();
   if (path.empty()) GTEST_SKIP() << "this store makes no backups";
   std::vector<Row> bulk;
-  for (uint64_t key = 1; key < 2000; ++key) bulk.push_back({key, std::string(3000, 'b')});
+  for (uint64_t key = 1; key < 2000; ++key) bulk.push_back({key, Noise(3000, 1)});
   ASSERT_TRUE(client_->CommitNext(std::move(bulk)).ok());
   auto first = client_->StartBackup(path);
   const absl::Status second = client_->Backup(path + "-2").status();

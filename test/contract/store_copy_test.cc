@@ -58,7 +58,7 @@ class StoreCopyTest : public testing::Test {
   static Model Make(const StorePlace& place, uint64_t rows) {
     Model model = {{kPoolKey, EncodePool({})}};
     for (uint64_t key = 0; key < rows; ++key) {
-      model[16 + 3 * key] = std::string(key % 1000 == 0 ? 900'000 : key % 300, 'r');
+      model[16 + 3 * key] = Noise(key % 1000 == 0 ? 900'000 : key % 300, key);
     }
     const auto client = Client(place);
     EXPECT_TRUE(client->Open().ok());
@@ -133,7 +133,7 @@ TEST_F(StoreCopyTest, ALargeFirstRevisionIsCopiedToo) {
     const auto client = Client(Database("pool.db"));
     ASSERT_TRUE(client->Open().ok());
     std::vector<Row> rows;
-    for (uint64_t key = 2; key < 60; ++key) rows.push_back({key, std::string(1'000'000, 'x')});
+    for (uint64_t key = 2; key < 60; ++key) rows.push_back({key, Noise(1'000'000, 1)});
     for (const Row& row : rows) model[row.key] = row.value;
     ASSERT_TRUE(client->CommitNext(std::move(rows)).ok());
   }

@@ -59,7 +59,7 @@ absl::Status ChangeBoth(StoreClient& client, Model& model, std::minstd_rand& ran
   std::vector<Row> puts;
   std::vector<uint64_t> erases;
   for (unsigned i = random() % 20; i > 0; --i) {
-    puts.push_back({1 + random() % 500, std::string(random() % 3000, static_cast<char>(random()))});
+    puts.push_back({1 + random() % 500, Noise(random() % 3000, static_cast<unsigned>(random()))});
   }
   for (unsigned i = random() % 4; i > 0; --i) erases.push_back(1 + random() % 500);
   Model changed = model;

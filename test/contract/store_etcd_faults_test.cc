@@ -71,7 +71,7 @@ uint64_t Trial(unsigned seed) {
     std::vector<Row> puts;
     std::vector<uint64_t> erases;
     for (unsigned n = 1 + random() % 4; n > 0; --n) {
-      puts.push_back({1 + random() % 40, std::string(random() % 900, static_cast<char>(random()))});
+      puts.push_back({1 + random() % 40, Noise(random() % 900, static_cast<unsigned>(random()))});
     }
     if (random() % 2 == 0) erases.push_back(1 + random() % 40);
     for (const Row& row : puts) model[row.key] = row.value;

@@ -44,9 +44,8 @@ constexpr absl::Duration kPoll = absl::Milliseconds(2);
 constexpr int kMembers = 3;
 constexpr int kBatch = 100;
 constexpr int kFillers = 5;  // So many calls at once fill a pool, in batches.
-// The log is longer than the manager lets it be (64 MiB): it is folded as fast as it grows.
-constexpr uint64_t kLogBytes = uint64_t{70} << 20;
-constexpr size_t kRowHeader = 24;  // Of the log: fm::EncodeChange.
+// The log is longer than the manager lets it be: it is folded as fast as it grows.
+const uint64_t kLogBytes = fm::EtcdStoreOptions().fold_bytes * 11 / 10;
 constexpr char kPrefix[] = "/bench/";
 
 struct Options : BenchOptions {
@@ -75,7 +74,7 @@ class ReplicatedRunner {
  public:
   explicit ReplicatedRunner(const Options& options) : options_(options) {}
 
-  // Asks a manager for a batch of allocations, and keeps what it wrote to its log for that.
+  // Asks a manager for a batch of allocations, and keeps what it committed for that.
   absl::Status Prepare() {
     if (absl::Status status = CheckOnDisk(options_.directory); !status.ok()) return status;
     const auto etcd = Members();
@@ -98,14 +97,20 @@ class ReplicatedRunner {
     request.set_range_end(fm::EtcdKeys(kPrefix).LogEnd());
     const auto log = (*client)->Range(request);
     if (!log.ok()) return log.status();
+    std::string largest;
     for (const auto& piece : log->kvs()) {
-      if (piece.value().size() > batch_.size()) batch_ = piece.value();
+      if (piece.value().size() > largest.size()) largest = piece.value();
     }
-    if (batch_.size() < kBatch * kRowHeader) return absl::InternalError("the log has no batch");
+    log_bytes_ = largest.size();
+    if (!fm::Expand(largest, batch_) || !fm::DecodeChange(largest, change_) ||
+        change_.puts.size() < kBatch) {
+      return absl::InternalError("the log has no batch");
+    }
     return absl::OkStatus();
   }
 
-  // Commits of 100 new records, one after another. `fold_bytes`: how long the log may be.
+  // Commits of what a batch is, as new records, one after another. `fold_bytes`: how long the log
+  // may be.
   absl::StatusOr<Sample> Commits(uint64_t fold_bytes) {
     const auto etcd = Members();
     if (!etcd.ok()) return etcd.status();
@@ -151,7 +156,7 @@ class ReplicatedRunner {
     const std::string request =
         shape.batch == 0 ? AllocateRequest(slices_) : BatchAllocateRequest(slices_, shape.batch);
     auto sample = Drive(server->address, shape.batch == 0 ? kAllocate : kBatchAllocate, request,
-                        shape, folding ? kLogBytes * kBatch / batch_.size() : 0, cpu);
+                        shape, folding ? kLogBytes * kBatch / log_bytes_ : 0, cpu);
     if (!sample.ok()) return WithLog(sample.status(), server->log);
     server->child.Kill();
     RemoveDirectory(directory);
@@ -178,9 +183,8 @@ class ReplicatedRunner {
   }
 
   std::vector<fm::Row> Rows(uint64_t& key) const {
-    std::vector<fm::Row> rows;
-    const size_t bytes = batch_.size() / kBatch - kRowHeader;
-    for (int i = 0; i < kBatch; ++i) rows.push_back({key++, std::string(bytes, 'r')});
+    std::vector<fm::Row> rows = change_.puts;
+    for (fm::Row& row : rows) row.key = key++;
     return rows;
   }
 
@@ -241,7 +245,9 @@ class ReplicatedRunner {
   }
 
   const Options options_;
-  std::string batch_;  // What a batch is in the log.
+  std::string batch_;      // What a batch is in the log, before it is compressed.
+  fm::StoreBatch change_;  // The same, as rows.
+  size_t log_bytes_ = 0;   // Compressed.
   int slices_ = 0;
   std::vector<double> before_folding_;
 };

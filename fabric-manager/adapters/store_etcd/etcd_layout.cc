@@ -1,5 +1,7 @@
 #include "fabric-manager/adapters/store_etcd/etcd_layout.h"
 
+#include <lz4.h>
+
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -8,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "fabric-manager/ports/pack.h"
+#include "proto/support/check.h"
 #include "proto/support/sha256.h"
 
 namespace cxlpool::fm {
@@ -97,6 +100,28 @@ std::optional<uint64_t> EtcdKeys::FirstOfPack(absl::string_view key) const {
   return NumberIn(key);
 }
 
+std::string Compress(absl::string_view bytes) {
+  const auto size = static_cast<int>(bytes.size());
+  std::string compressed;
+  AppendWord(compressed, bytes.size());
+  const size_t head = compressed.size();
+  compressed.resize(head + static_cast<size_t>(LZ4_compressBound(size)));
+  const int written = LZ4_compress_default(bytes.data(), compressed.data() + head, size,
+                                           static_cast<int>(compressed.size() - head));
+  CXLPOOL_CHECK(written > 0, "LZ4 refused ", size, " bytes");
+  compressed.resize(head + static_cast<size_t>(written));
+  return compressed;
+}
+
+bool Expand(absl::string_view compressed, std::string& bytes) {
+  uint64_t size = 0;
+  // No byte of a block stands for more than 255: a length that was changed costs no memory.
+  if (!TakeWord(compressed, size) || size > compressed.size() * 255) return false;
+  bytes.resize(size);
+  return LZ4_decompress_safe(compressed.data(), bytes.data(), static_cast<int>(compressed.size()),
+                             static_cast<int>(size)) == static_cast<int>(size);
+}
+
 // Counts before what they count, and a checksum of each row, so that a piece that is missing, cut
 // or changed is noticed before any of it is used.
 std::string EncodeChange(const StoreBatch& batch) {
@@ -110,12 +135,15 @@ std::string EncodeChange(const StoreBatch& batch) {
   }
   AppendWord(bytes, batch.erases.size());
   for (const uint64_t key : batch.erases) AppendWord(bytes, key);
-  return bytes;
+  return Compress(bytes);
 }
 
 // Rows are in the order in which they were put: of two of one key the last counts. Bytes that are
 // left over are an error, too.
-bool DecodeChange(absl::string_view bytes, StoreBatch& batch) {
+bool DecodeChange(absl::string_view compressed, StoreBatch& batch) {
+  std::string expanded;
+  if (!Expand(compressed, expanded)) return false;
+  absl::string_view bytes = expanded;
   uint64_t puts = 0;
   if (!TakeWord(bytes, puts)) return false;
   for (uint64_t i = 0; i < puts; ++i) {

@@ -1,9 +1,9 @@
 // What lies where in etcd, below a prefix. Pure functions.
 //
 //   head           who owns the store, and what was committed last (EtcdHead)
-//   log/REV/PART   what the commit of that revision changed, in pieces; a piece is nobody's where
-//                  REV is beyond head's revision
-//   p/FIRST        a pack (ports/pack.h) of the records from FIRST on
+//   log/REV/PART   what the commit of that revision changed, compressed, in pieces; a piece is
+//                  nobody's where REV is beyond head's revision
+//   p/FIRST        a pack (ports/pack.h) of the records from FIRST on, compressed
 //   folded         up to which revision the packs have what the log had, and the digest there
 //   beat           the owner's last sign of life, or that it has let go
 //
@@ -65,10 +65,16 @@ class EtcdKeys {
   const std::string prefix_;  // Ends in "/".
 };
 
-// The rows that a batch puts and erases, as bytes that are checked when they are read.
+// Each byte goes through all members, into the log and once more into a pack; records shrink to
+// two fifths. A word, how many bytes there were, and an LZ4 block (liblz4's lz4_Block_format.md).
+std::string Compress(absl::string_view bytes);
+// Its inverse, into `bytes`. False: it is not what was written.
+bool Expand(absl::string_view compressed, std::string& bytes);
+
+// The rows that a batch puts and erases, compressed, as bytes that are checked when they are read.
 std::string EncodeChange(const StoreBatch& batch);
 // False: they are not what was written.
-bool DecodeChange(absl::string_view bytes, StoreBatch& batch);
+bool DecodeChange(absl::string_view compressed, StoreBatch& batch);
 
 }  // namespace cxlpool::fm
 

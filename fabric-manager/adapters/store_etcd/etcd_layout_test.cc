@@ -49,13 +49,29 @@ TEST(EtcdLayoutTest, AChangeIsReadAsItWasWrittenOrNotAtAll) {
     StoreBatch part;
     EXPECT_FALSE(DecodeChange(bytes.substr(0, length), part)) << length;
   }
+  std::string expanded;
+  ASSERT_TRUE(Expand(bytes, expanded));
   for (const size_t at : {size_t{8}, size_t{32}, size_t{100}}) {
-    std::string flipped = bytes;
+    std::string flipped = expanded;
     flipped[at] = static_cast<char>(flipped[at] ^ 1);
     StoreBatch other;
-    EXPECT_FALSE(DecodeChange(flipped, other)) << at;
+    EXPECT_FALSE(DecodeChange(Compress(flipped), other)) << at;
   }
   EXPECT_NE(NextDigest("0", bytes), NextDigest("1", bytes));
+}
+
+TEST(EtcdLayoutTest, BytesComeBackFromFewerAndNothingElseIsTakenForThem) {
+  std::string bytes;
+  for (const std::string& whole : {std::string(), std::string("one"), std::string(100'000, 'x')}) {
+    const std::string compressed = Compress(whole);
+    ASSERT_TRUE(Expand(compressed, bytes));
+    EXPECT_EQ(bytes, whole);
+    EXPECT_FALSE(Expand(compressed.substr(0, compressed.size() - 1), bytes));
+    EXPECT_FALSE(Expand(compressed + "x", bytes));
+  }
+  EXPECT_LT(Compress(std::string(100'000, 'x')).size(), 1000u);
+  // A length that was changed to eight exabytes.
+  EXPECT_FALSE(Expand(std::string(7, '\0') + '\x7f' + "some", bytes));
 }
 
 }  // namespace

@@ -223,11 +223,12 @@ absl::StatusOr<StoreImage> EtcdRecords::Load() {
 }
 
 absl::Status EtcdRecords::LoadPacks(int64_t revision, Rows& rows) {
+  std::string pack;
   return ReadAll(keys_.Pack(0), keys_.PackEnd(), revision, kPackPage,
                  [&](const KeyValue& row) -> absl::Status {
                    const auto first = keys_.FirstOfPack(row.key());
-                   bool sound = first.has_value();
-                   sound = sound && ReadPack(row.value(), [&](const Entry& entry) {
+                   bool sound = first.has_value() && Expand(row.value(), pack);
+                   sound = sound && ReadPack(pack, [&](const Entry& entry) {
                              sound = sound && RecordCrc(entry.key, entry.value) == entry.crc;
                              rows[entry.key] = std::string(entry.value);
                            });
@@ -434,10 +435,16 @@ absl::Status EtcdRecords::ReadPackKeys() {
 
 // --- Writing.
 
-// Every transaction of an owner compares the head, and is a sign of life.
-TxnRequest EtcdRecords::Guarded() {
+// What every transaction of an owner begins with.
+TxnRequest EtcdRecords::Compared() const {
   TxnRequest txn;
   if (!CXLPOOL_MUTANT("etcd-writes-unguarded")) AddCompare(txn, keys_.Head(), head_text_);
+  return txn;
+}
+
+// The same, as a sign of life.
+TxnRequest EtcdRecords::Guarded() {
+  TxnRequest txn = Compared();
   ++beats_;
   AddPut(txn, keys_.Beat(), BeatNow());
   return txn;
@@ -524,8 +531,9 @@ absl::Status EtcdRecords::Claim(const std::string* beat) {
   return absl::OkStatus();
 }
 
-// The change as pieces, each in a transaction of its own; the last one also moves the head, and
-// takes away what an earlier change of that revision, which never was, may have left.
+// The change as pieces, each in a transaction of its own. The last one moves the head, which is a
+// sign of life by itself. Nothing else lies where the pieces go: the claim took away what there was
+// beyond the head, and no commit follows one of which pieces may have been left.
 absl::Status EtcdRecords::Put(uint64_t revision, const std::string& change) {
   EtcdHead next = head_;
   next.revision = revision;
@@ -533,12 +541,9 @@ absl::Status EtcdRecords::Put(uint64_t revision, const std::string& change) {
   const uint64_t parts = (change.size() + kEtcdPartBytes - 1) / kEtcdPartBytes;
   for (uint64_t part = 0; part < parts; ++part) {
     const bool last = part + 1 == parts;
-    TxnRequest txn = Guarded();
+    TxnRequest txn = last ? Compared() : Guarded();
     AddPut(txn, keys_.Log(revision, part), change.substr(part * kEtcdPartBytes, kEtcdPartBytes));
-    if (last) {
-      AddPut(txn, keys_.Head(), ToText(next));
-      AddDelete(txn, keys_.Log(revision, parts), keys_.LogEnd());
-    }
+    if (last) AddPut(txn, keys_.Head(), ToText(next));
     absl::Status status =
         last ? Settle(txn, keys_.Head(), ToText(next)) : Settle(txn, keys_.Beat(), BeatNow());
     if (!status.ok()) return status;

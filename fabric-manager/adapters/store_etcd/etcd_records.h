@@ -102,6 +102,7 @@ class EtcdRecords {
   absl::Status ReadPackKeys();
 
   // Writing.
+  etcdserverpb::TxnRequest Compared() const;
   etcdserverpb::TxnRequest Guarded();
   absl::StatusOr<etcdserverpb::TxnResponse> Send(const etcdserverpb::TxnRequest& txn);
   std::string BeatNow() const;

@@ -43,8 +43,8 @@ struct EtcdStoreOptions {
 
   // The log is folded when it is larger, so much of it between two commits. Whoever follows and is
   // further behind has to read all again.
-  uint64_t fold_bytes = uint64_t{64} << 20;
-  uint64_t fold_step_bytes = uint64_t{1} << 20;
+  uint64_t fold_bytes = uint64_t{32} << 20;
+  uint64_t fold_step_bytes = uint64_t{512} << 10;
 
   // A commit whose outcome is not known after this answers UNKNOWN/STORE_STUCK.
   absl::Duration commit_deadline = absl::Seconds(30);
