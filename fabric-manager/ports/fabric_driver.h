@@ -254,6 +254,9 @@ struct FabricEvent {
 struct KnownFabric {
   std::map<std::string, std::string> hosts;  // Id to the fabric_incarnation it was last seen in.
   uint64_t epoch = 0;                        // That this manager commits under. Of Start.
+  // A manager on another machine may have had the fabric last: what a driver has written down on
+  // this machine is not all then. Of Start.
+  bool others = false;
 };
 
 // What the fabric is to consist of, and what the records know of it.

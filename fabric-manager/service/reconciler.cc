@@ -92,7 +92,7 @@ void Reconciler::Start(Done done) {
                  if (!status.ok()) LogError("reconciler", "device ", id, ": ", status.message());
                });
   }
-  KnownFabric known{.hosts = {}, .epoch = writer_->epoch()};
+  KnownFabric known{.hosts = {}, .epoch = writer_->epoch(), .others = writer_->has_rivals()};
   if (CXLPOOL_MUTANT("no-claim-before-discover")) known.epoch = 0;
   for (const auto& [id, host] : writer_->state().hosts()) known.hosts[id] = host.fabric_incarnation;
   driver_->Start(std::move(known), [this](FabricEvent event) {

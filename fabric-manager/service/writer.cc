@@ -124,7 +124,8 @@ void Writer::Open(Listener listener, Done done) {
       std::move(lost), [this, done = std::move(done)](absl::StatusOr<StoreImage> image) mutable {
         executor_->Post([this, image = std::move(image), done = std::move(done)]() mutable {
           if (!image.ok()) return std::move(done)(image.status());
-          if (image->beat_interval > absl::ZeroDuration()) Beat(image->beat_interval);
+          has_rivals_ = image->beat_interval > absl::ZeroDuration();
+          if (has_rivals_) Beat(image->beat_interval);
           const StoreImage bounds = {.epoch = image->epoch,
                                      .revision = image->revision,
                                      .limits = image->limits,

@@ -113,6 +113,8 @@ class Writer {
   const PoolState& state() const { return state_; }
   uint64_t revision() const { return revision_; }
   uint64_t epoch() const { return epoch_; }  // That it commits under, once Open has answered OK.
+  // Whether other managers may want the store, once Open has answered OK.
+  bool has_rivals() const { return has_rivals_; }
 
   // A Region as the last commit that succeeded left it; null: it is not there. On the executor.
   RegionPtr Durable(Key key) const;
@@ -233,6 +235,7 @@ class Writer {
   PoolMeta meta_;         // As on disk, or in the group's commit.
   uint64_t next_id_ = 0;  // Given out below meta_.next_id only.
   uint64_t epoch_ = 0;
+  bool has_rivals_ = false;
   uint64_t revision_ = 0;
   StoreLimits limits_;         // Of the changes of one commit.
   size_t max_batch_rows_ = 0;  // Of a commit, with what the Writer adds by itself.

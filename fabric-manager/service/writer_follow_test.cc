@@ -105,8 +105,13 @@ class WriterFollowTest : public testing::Test {
 
   // The store, at this revision, is the Writer's from now on.
   void TakeOver(uint64_t revision) {
-    store.Give({.epoch = 7, .revision = revision, .limits = {}, .rows = {}, .beat_interval = {}});
+    store.Give({.epoch = 7,
+                .revision = revision,
+                .limits = {},
+                .rows = {},
+                .beat_interval = absl::Seconds(1)});
     ASSERT_TRUE(opened.get_future().get().ok());
+    EXPECT_TRUE(writer.has_rivals());
   }
 
   SystemClock clock;

@@ -94,6 +94,18 @@ class SharedBackendTest : public testing::Test {
     driver_->Start(known_, [log = events_](FabricEvent event) { log->Add(std::move(event)); });
   }
 
+  // The next manager is on another machine, which was given the pool's identity alone.
+  void MoveToAnotherMachine() {
+    driver_.reset();
+    const std::string state = directory_ + "/state", identity = state + "/identity";
+    std::string pool;
+    std::getline(std::ifstream(identity), pool);
+    std::filesystem::remove_all(state);
+    std::filesystem::create_directory(state);
+    std::ofstream(identity) << pool << "\n";
+    known_.others = true;
+  }
+
   // Before Open. `status`: what it exits with when it is asked for it.
   void GiveFenceProgram(int status) {
     const std::string program = directory_ + "/cut-power";

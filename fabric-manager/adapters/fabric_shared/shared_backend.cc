@@ -139,8 +139,14 @@ std::vector<std::string> SharedBackend::hosts() const {
 
 // --- Hosts and their lives.
 
-void SharedBackend::Start(const KnownFabric&, Sink sink) {
+void SharedBackend::Start(const KnownFabric& known, Sink sink) {
   sink_ = std::move(sink);
+  if (known.others && !CXLPOOL_MUTANT("former-managers-clear-forgotten")) {
+    MutexLock lock(mutex_);
+    for (const auto& [host, life] : known.hosts) {
+      if (!life.empty()) unheard_.insert(host);
+    }
+  }
   tasks_->SetOnSession([this](const std::string& host) { OnSession(host); });
 }
 
@@ -174,6 +180,7 @@ bool SharedBackend::HasHost(const HostEntry& host) const {
 void SharedBackend::Forget(const std::string& host) {
   MutexLock lock(mutex_);
   hosts_.erase(host);
+  unheard_.erase(host);
   for (auto& [id, device] : devices_) device.proofs.erase(host);
 }
 

@@ -100,26 +100,53 @@ absl::StatusOr<std::unique_ptr<FabricScrub>> SharedBackend::BeginScrub(const Sli
 
 // OK: whatever was asked for of these bytes earlier is over.
 absl::Status SharedBackend::Settle(const Slice& slice, absl::Duration deadline) {
+  if (absl::Status status = AwaitAll(slice, deadline); !status.ok()) return status;
   if (CXLPOOL_MUTANT("late-clear-forgotten")) return absl::OkStatus();
   const std::vector<Clearing> all = state_.clearings();
   for (const Clearing& each : all) {
     if (!Overlap(each.slice, slice)) continue;
-    const std::string life = tasks_->LifeOf(each.host);
-    if (life.empty() && !IsOff(each.host)) {
-      return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
-                    absl::StrCat("host ", each.host, " was asked to clear bytes of device ",
-                                 slice.device, " and has not answered: it may still do so"),
-                    absl::StrCat("start cxlpool-agent on ", each.host, ", or reboot or fence it"));
-    }
-    if (life == each.life) {
-      const absl::Status heard =
-          AskLook(each.host, life, std::min(deadline, clock_.Elapsed() + config_.timing.clear))
-              .status();
-      if (!heard.ok()) return heard;
-    }
+    absl::Status ended = AwaitEnd(
+        each.host, each.life,
+        absl::StrCat("was asked to clear bytes of device ", slice.device, " and has not answered"),
+        deadline);
+    if (!ended.ok()) return ended;
     if (absl::Status status = state_.Remove(each); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+// OK: each host that a manager on another machine may have asked to clear something has answered
+// this one. So it is through with that, and refuses the former manager from now on.
+absl::Status SharedBackend::AwaitAll(const Slice& slice, absl::Duration deadline) {
+  std::set<std::string> unheard;
+  {
+    MutexLock lock(mutex_);
+    unheard = unheard_;
+  }
+  for (const std::string& host : unheard) {
+    absl::Status ended = AwaitEnd(
+        host, tasks_->LifeOf(host),
+        absl::StrCat("may have been asked by the manager before this one to clear bytes of device ",
+                     slice.device, ", and has not been heard since"),
+        deadline);
+    if (!ended.ok()) return ended;
+    MutexLock lock(mutex_);
+    unheard_.erase(host);
+  }
+  return absl::OkStatus();
+}
+
+// OK: what the host was asked for in that life is over. `asked`: what that was, for people.
+absl::Status SharedBackend::AwaitEnd(const std::string& host, const std::string& life,
+                                     const std::string& asked, absl::Duration deadline) {
+  const std::string now = tasks_->LifeOf(host);
+  if (now.empty() && !IsOff(host)) {
+    return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                  absl::StrCat("host ", host, " ", asked, ": it may still do so"),
+                  absl::StrCat("start cxlpool-agent on ", host, ", or reboot or fence it"));
+  }
+  if (now != life || now.empty()) return absl::OkStatus();
+  return AskLook(host, life, std::min(deadline, clock_.Elapsed() + config_.timing.clear)).status();
 }
 
 // A piece: first it is cleared, then it is checked.

@@ -148,6 +148,42 @@ TEST_F(SharedBackendTest, WhoeverWasAskedToClearAndIsFencedClearsNoMore) {
   EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok()) << "by host-b";
 }
 
+// On this machine nothing is written down of what a manager on another one asked for.
+TEST_F(SharedBackendTest, WhereAnotherManagerMayHaveAskedEveryHostIsHeardBeforeAnybodyGetsBytes) {
+  OpenAndHangInAClear();
+  MoveToAnotherMachine();
+  known_.hosts = {{"host-a", "boot-1-host-a"}, {"host-b", "boot-1-host-b"}, {"host-c", ""}};
+  Open();
+  Discover();
+  const absl::Status silent = Scrub({"cmm-0", 0, kUnit});
+  EXPECT_TRUE(absl::IsUnavailable(silent)) << silent;
+  EXPECT_TRUE(absl::StrContains(silent.message(), "host-a may have been asked")) << silent;
+  EXPECT_FALSE(Scrub({"cmm-0", kUnit, kUnit}).ok()) << "nobody knows which bytes it has in hand";
+  agents_.Session("host-a", "boot-1-host-a");
+  EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok()) << "it still stands";
+  agents_.Hang("host-a", false);
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
+  agents_.Session("host-a", "");
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok()) << "once is enough";
+}
+
+TEST_F(SharedBackendTest, AHostThatIsFencedIsNotWaitedForWhereAnotherManagerMayHaveAsked) {
+  GiveFenceProgram(2);
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  MoveToAnotherMachine();
+  agents_.Session("host-a", "");
+  known_.hosts = {{"host-a", "boot-1-host-a"}, {"host-b", "boot-1-host-b"}};
+  Open();
+  Discover();
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit})));
+  const absl::Status fenced = Fence("host-a");
+  ASSERT_TRUE(fenced.ok()) << fenced;
+  const absl::Status cleared = Scrub({"cmm-0", 0, kUnit});
+  EXPECT_TRUE(cleared.ok()) << cleared;
+}
+
 // It was asked in the boot before, and that one's end was not heard of.
 TEST_F(SharedBackendTest, WhoeverIsFencedClearsNoMoreInEarlierBootsEither) {
   GiveFenceProgram(2);
