@@ -465,7 +465,12 @@ class Examiner {
   // What was altered cannot be repaired, and what is only set aside can still be read: the rows
   // leave together, and the trail goes on behind the last that is known of.
   void CheckAudit() {
-    const std::vector<AuditFlaw> flaws = VerifyChain(pool_.audit, audit_rows_);
+    std::vector<AuditFlaw> flaws = VerifyChain(pool_.audit, audit_rows_);
+    if (options_.anchor.has_value()) {
+      const auto gone = CheckAnchor(pool_.audit, audit_rows_, *options_.anchor);
+      out_.anchor = gone.status();
+      if (gone.ok() && gone->has_value()) flaws.push_back(**gone);
+    }
     if (flaws.empty()) return;
     constexpr char kWhy[] = "the audit trail is not as it was written";
     for (const AuditFlaw& flaw : flaws) {

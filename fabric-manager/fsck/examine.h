@@ -17,10 +17,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "fabric-manager/model/audit/audit_chain.h"
 #include "fabric-manager/ports/store.h"
 
 namespace cxlpool::fm {
@@ -44,6 +47,8 @@ struct ExamineOptions {
   // The records may be of an earlier moment than the last that was acknowledged: every Region of
   // them may have changed since, or be gone.
   bool maybe_stale = false;
+  // A place that the audit trail had once.
+  std::optional<AuditHead> anchor = std::nullopt;
   absl::Time now;
   std::function<std::string()> make_tag;  // 16 bytes, a UUID never used before.
 };
@@ -54,6 +59,7 @@ struct Examination {
   std::vector<Row> rows;
   std::vector<Removed> removed;
   uint64_t greatest_revision = 0;  // Of any Region.
+  absl::Status anchor;             // FAILED_PRECONDITION/ANCHOR_TOO_OLD: it cannot be looked for.
 };
 
 Examination Examine(const std::vector<Row>& rows, const ExamineOptions& options);

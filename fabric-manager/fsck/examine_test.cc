@@ -11,6 +11,7 @@
 #include "cxlpool/store/v1/record.pb.h"
 #include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/service/record_codec.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -210,6 +211,27 @@ TEST_F(ExamineTest, AnAuditTrailThatWasAlteredIsFoundAndSetAside) {
   });
   expect_found("the pool's record knows of no row behind 0",
                [&] { records_[1].mutable_pool()->clear_audit_head(); });
+}
+
+// Whoever can write the file can write a trail that is whole: an anchor shows that it is another.
+TEST_F(ExamineTest, AnAnchorFindsATrailThatWasWrittenAnew) {
+  AddAuditTrail(9);
+  const AuditHead end{9, records_[1].pool().audit_head().hash()};
+  ExamineOptions options = Options();
+  options.anchor = end;
+  EXPECT_TRUE(Examine(Rows(), options).findings.empty());
+  EXPECT_TRUE(Examine(Rows(), options).anchor.ok());
+  options.anchor->hash[0] ^= 1;
+  const Examination other = Examine(Rows(), options);
+  EXPECT_TRUE(Says(other, 0, "row 9 is another than the anchor's"));
+  ExpectRepaired(other);
+  options.anchor->number = 10;
+  EXPECT_TRUE(Says(Examine(Rows(), options), 0, "the anchor is row 10"));
+  options.anchor = AuditHead{3, end.hash};
+  *records_[1].mutable_pool()->mutable_audit_dropped() = records_[1005].audit_row().head();
+  for (uint64_t key = 1001; key <= 1005; ++key) records_.erase(key);
+  const Examination dropped = Examine(Rows(), options);
+  EXPECT_EQ(ReasonOf(dropped.anchor), "ANCHOR_TOO_OLD") << dropped.anchor;
 }
 
 TEST_F(ExamineTest, ARepairIsAnEntryOfTheTrail) {

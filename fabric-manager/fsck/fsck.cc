@@ -67,7 +67,8 @@ absl::Status Repair(DamagedDatabase& database, const Salvage& salvage, const Exa
 
 // Looks at everything before anything is written. Without `repair`, or without findings, the file
 // stays as it is; a repair keeps the old one beside it.
-absl::StatusOr<FsckReport> RunFsck(const std::string& path, bool repair, absl::Time now) {
+absl::StatusOr<FsckReport> RunFsck(const std::string& path, bool repair, absl::Time now,
+                                   std::optional<AuditHead> anchor) {
   auto database = DamagedDatabase::Open(path);
   if (!database.ok()) return database.status();
   const absl::StatusOr<Salvage> salvage = (*database)->Read();
@@ -89,8 +90,10 @@ absl::StatusOr<FsckReport> RunFsck(const std::string& path, bool repair, absl::T
   const bool lost = salvage->records_lost || !salvage->unsound.empty();
   const Examination found = Examine(salvage->rows, {.records_lost = lost,
                                                     .maybe_stale = salvage->maybe_stale,
+                                                    .anchor = std::move(anchor),
                                                     .now = now,
                                                     .make_tag = RandomUuid});
+  if (!found.anchor.ok()) return found.anchor;
   report.findings.insert(report.findings.end(), found.findings.begin(), found.findings.end());
   if (!repair || report.findings.empty()) return report;
   if (absl::Status status = Repair(**database, *salvage, found, now); !status.ok()) return status;

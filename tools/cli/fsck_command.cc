@@ -55,8 +55,14 @@ google::protobuf::Struct ToMessage(const FsckCommand& command, const fm::FsckRep
 }  // namespace
 
 int Execute(const FsckCommand& command, Printer& printer) {
-  const auto report = fm::RunFsck(command.database, command.repair, absl::Now());
-  absl::Status status = report.status();
+  absl::StatusOr<fm::FsckReport> report;
+  absl::StatusOr<fm::AuditHead> anchor = fm::AuditHead();
+  if (command.anchor.has_value()) anchor = fm::ParseAuditHead(*command.anchor);
+  if (anchor.ok()) {
+    report = fm::RunFsck(command.database, command.repair, absl::Now(),
+                         command.anchor.has_value() ? std::optional(*anchor) : std::nullopt);
+  }
+  absl::Status status = anchor.ok() ? report.status() : anchor.status();
   if (status.ok()) status = Print(printer, ToMessage(command, *report), ToTable(command, *report));
   if (!status.ok()) {
     printer.err << ErrorAs(printer.format, status);

@@ -69,13 +69,24 @@ TEST_F(FsckCommandTest, WhatCannotBeCheckedEndsWithTwo) {
   EXPECT_THAT(err_.str(), HasSubstr("\"reason\": \"STORE_MISSING\""));
 }
 
+// A pool of the first release has no trail.
+TEST_F(FsckCommandTest, AnAnchorIsHeldAgainstTheTrail) {
+  Printer printer{.out = out_, .err = err_};
+  EXPECT_EQ(Execute(FsckCommand{path_, false, "17:" + std::string(64, 'a')}, printer),
+            kFsckFindings);
+  EXPECT_THAT(out_.str(), HasSubstr("and the anchor is row 17"));
+  EXPECT_EQ(Execute(FsckCommand{path_, false, "seventeen"}, printer), kFsckCannotRun);
+  EXPECT_THAT(err_.str(), HasSubstr("BAD_ANCHOR"));
+}
+
 TEST_F(FsckCommandTest, IsReadFromTheCommandLine) {
-  const char* const argv[] = {"cxlpool", "fsck", "pool.db", "--repair"};
-  const auto parsed = ParseCommandLine(4, argv);
+  const char* const argv[] = {"cxlpool", "fsck", "pool.db", "--repair", "--anchor", "4:ab"};
+  const auto parsed = ParseCommandLine(6, argv);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   const auto& command = std::get<FsckCommand>(std::get<Invocation>(*parsed).command);
   EXPECT_EQ(command.database, "pool.db");
   EXPECT_TRUE(command.repair);
+  EXPECT_EQ(command.anchor, "4:ab");
 }
 
 }  // namespace

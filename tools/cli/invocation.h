@@ -188,6 +188,7 @@ struct ContextCommand {
 struct FsckCommand {
   std::string database;
   bool repair = false;
+  std::optional<std::string> anchor = std::nullopt;
 };
 
 // Nor does quickstart, which makes one.

@@ -131,6 +131,9 @@ void AddFsckCommand(CLI::App& app, Chosen& chosen) {
       ->required();
   fsck->add_flag("--repair", command->repair,
                  "Quarantine what is in conflict; the database before is kept as DB.before-fsck");
+  fsck->add_option("--anchor", command->anchor,
+                   "An end of the audit trail that was kept: it still has to have it")
+      ->type_name("ROW:HASH");
   fsck->footer("Exit codes: 0 sound, 1 findings, 2 it could not be checked or repaired.");
   OnChosen(fsck, chosen, [command](Fields&) -> Command { return *command; });
 }
