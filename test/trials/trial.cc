@@ -1,6 +1,9 @@
 #include "test/trials/trial.h"
 
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <chrono>
 #include <iostream>
 #include <optional>
@@ -14,6 +17,9 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 constexpr int kVoid = 3;
+
+std::atomic<bool> stopped = false;
+void Stop(int) { stopped = true; }
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -50,11 +56,12 @@ int RunTrials(int argc, char** argv, const TrialProgram& program) {
     seeds = 1;
     minutes = 0;
   }
+  ::signal(SIGTERM, &Stop);
   const auto start = std::chrono::steady_clock::now();
   uint64_t trials = 0;
   int failures = 0;
   const auto go_on = [&] {
-    if (failures >= program.max_failures) return false;
+    if (stopped || failures >= program.max_failures) return false;
     return minutes > 0 ? SecondsSince(start) < minutes * 60 : trials < seeds;
   };
   for (uint64_t s = first; go_on(); ++s, ++trials) {
