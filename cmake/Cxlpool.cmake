@@ -90,7 +90,8 @@ add_custom_target(cxlpool_tests)
 # as well: more than ten seconds, and not for tools/test --quick. A folder has
 # one, and a second where tests need a process, options or a time of their own. The environment's
 # GTEST_FILTER runs a part of it: GTEST_FILTER='WriterTest.*' tools/test -R fm_service_test. Its sources are
-# compiled as one, as those of a library that is AS_ONE.
+# compiled as one, as those of a library that is AS_ONE. It has a processor to itself: of those that CTest
+# counts (PROCESSORS) two are one of the machine, so that tests which mostly wait run beside others.
 function(cxlpool_test name)
   cmake_parse_arguments(ARG "NOT_ALONE" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
@@ -110,7 +111,7 @@ function(cxlpool_test name)
     add_dependencies(cxlpool_tests ${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2)
 endfunction()
 
 # cxlpool_test_objects(NAME SRCS file... DEPS target...): tests that several programs have; who names it
