@@ -50,6 +50,17 @@ TEST_F(ExamplesTest, WhatIsWrittenIsVerified) {
   EXPECT_TRUE(agent_.AwaitOpens("regions/kv", 0));
 }
 
+TEST_F(ExamplesTest, OnlyTheFirstBytesAreWritten) {
+  agent_.Add({.name = "regions/kv", .segment_bytes = {1 << 20, 3 << 20}});
+  const Outcome written = Run("pool-write --region kv --seed 7 --bytes 2MiB");
+  EXPECT_THAT(written.output, HasSubstr("wrote 2097152 bytes of regions/kv in "));
+  const Outcome verified = Run("pool-verify --region kv --seed 7 --bytes 2MiB");
+  EXPECT_EQ(verified.code, 0) << verified.output;
+  EXPECT_THAT(verified.output, HasSubstr("verified 2097152 bytes of regions/kv in "));
+  const Outcome all = Run("pool-verify --region kv --seed 7");
+  EXPECT_THAT(all.output, HasSubstr("262144 of 524288 words differ"));
+}
+
 TEST_F(ExamplesTest, AMismatchIsExitCodeOne) {
   agent_.Add({.name = "regions/kv"});
   EXPECT_EQ(Run("pool-verify --region kv --expect-zero").code, 0);
@@ -101,7 +112,8 @@ TEST_F(ExamplesTest, BadUsageIsExitCodeTwo) {
        {"pool-write", "pool-write --region a --allocate 1MiB", "pool-write --region a --name b",
         "pool-write --allocate lots", "pool-write --region a --persistent",
         "pool-write --region a --seed x", "pool-verify",
-        "pool-verify --region a --try-write --node", "pool-verify --region a --bytes 1"}) {
+        "pool-verify --region a --try-write --node", "pool-verify --region a --try-write --bytes 1",
+        "pool-write --region a --bytes 0"}) {
     EXPECT_EQ(Run(command).code, 2) << command;
   }
   const Outcome help = Run("pool-verify --help");

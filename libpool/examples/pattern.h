@@ -8,11 +8,18 @@
 #ifndef CXLPOOL_LIBPOOL_EXAMPLES_PATTERN_H_
 #define CXLPOOL_LIBPOOL_EXAMPLES_PATTERN_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 namespace cxlpool::examples {
+
+// The first `bytes` of a range, or all of it where it has fewer.
+template <typename Byte>
+std::span<Byte> FirstOf(std::span<Byte> range, uint64_t bytes) {
+  return range.first(std::min<uint64_t>(bytes, range.size()));
+}
 
 inline uint64_t PatternWord(uint64_t seed, uint64_t index) {
   uint64_t word = (seed ^ index) * 0x9e3779b97f4a7c15u;  // Odd: invertible.

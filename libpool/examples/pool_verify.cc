@@ -25,21 +25,24 @@ struct Flags {
   bool expect_zero = false;
   bool try_write = false;
   bool node = false;
-  uint64_t node_bytes = 64 << 20;
+  uint64_t bytes = UINT64_MAX;
   double hold_seconds = 0;
   double wait_seconds = 120;
 };
+
+constexpr uint64_t kNodeBytes = 64 << 20;  // At most, unless told.
 
 int VerifyBytes(const Region& region, const Flags& flags) {
   auto mapping = region.Map({.writable = false});
   if (!mapping.ok()) return Refuse(kProgram, mapping.error());
   const Stopwatch stopwatch;
-  const Mismatches mismatches = flags.expect_zero ? VerifyZero(mapping->bytes())
-                                                  : VerifyPattern(mapping->bytes(), flags.seed);
+  const auto bytes = FirstOf(mapping->bytes(), flags.bytes);
+  const Mismatches mismatches =
+      flags.expect_zero ? VerifyZero(bytes) : VerifyPattern(bytes, flags.seed);
   const char* const verified = flags.expect_zero ? "verified zero in" : "verified";
-  PrintRate(mismatches.words == 0 ? verified : "read", mapping->bytes().size(), region.name(),
+  PrintRate(mismatches.words == 0 ? verified : "read", bytes.size(), region.name(),
             stopwatch.Seconds());
-  const int outcome = Judge(kProgram, mismatches, mapping->bytes().size());
+  const int outcome = Judge(kProgram, mismatches, bytes.size());
   HoldFor(flags.hold_seconds);
   return outcome;
 }
@@ -83,7 +86,7 @@ int UseNode(const Region& region, const Flags& flags) {
     return kRefused;
   }
   const int node = *region.numa_node();
-  const uint64_t bytes = std::min<uint64_t>(flags.node_bytes, region.size_bytes());
+  const uint64_t bytes = std::min(flags.bytes == UINT64_MAX ? kNodeBytes : flags.bytes, region.size_bytes());
   void* address =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
@@ -131,10 +134,11 @@ int Main(int argc, char** argv) {
   auto* node = app.add_flag("--node", flags.node,
                             "For system-ram: bind memory to the Region's NUMA node, write it, "
                             "verify it, and say on which node its pages are.");
-  app.add_option("--bytes", flags.node_bytes, "With --node: how much, as in 64MiB.")
+  app.add_option("--bytes", flags.bytes, "Only so many, from its beginning, as in 64MiB.")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::PositiveNumber)
-      ->needs(node);
+      ->default_str("all; with --node 64MiB")
+      ->excludes(write);
   app.add_option("--hold", flags.hold_seconds, "Keep the mapping for so many seconds.")
       ->check(CLI::Range(0.0, 86400.0))
       ->excludes(write);

@@ -23,6 +23,7 @@ struct Flags {
   bool persistent = false;
   OpenTo open_to;
   uint64_t seed = 1;
+  uint64_t bytes = UINT64_MAX;
   double hold_seconds = 0;
   double wait_seconds = 120;
 };
@@ -63,8 +64,9 @@ int Run(const Flags& flags) {
   if (!mapping.ok()) return Refuse(kProgram, mapping.error());
 
   const Stopwatch stopwatch;
-  FillPattern(mapping->mutable_bytes(), flags.seed);
-  PrintRate("wrote", mapping->bytes().size(), region->name(), stopwatch.Seconds());
+  const auto bytes = FirstOf(mapping->mutable_bytes(), flags.bytes);
+  FillPattern(bytes, flags.seed);
+  PrintRate("wrote", bytes.size(), region->name(), stopwatch.Seconds());
   HoldFor(flags.hold_seconds);
   return kOk;
 }
@@ -100,6 +102,10 @@ int Main(int argc, char** argv) {
       ->needs(allocate)
       ->delimiter(',');
   app.add_option("--seed", flags.seed, "What the pattern is made from.");
+  app.add_option("--bytes", flags.bytes, "Only so many, from its beginning, as in 64MiB.")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber)
+      ->default_str("all");
   app.add_option("--hold", flags.hold_seconds, "Keep the mapping for so many seconds.")
       ->check(CLI::Range(0.0, 86400.0));
   app.add_option("--wait", flags.wait_seconds, "Wait so many seconds for the memory.")

@@ -17,12 +17,13 @@ from .supervisor import supervise
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get('CXLPOOL_BUILD', REPOSITORY / 'build/dev'))
 
+EVERY_CASE = bool(os.environ.get('CXLPOOL_EVERY_CASE'))  # tools/test --long sets it.
+
 
 def of_today(cases, parts=3):
-    """Every third of these cases, others each day, so that a run stays short; with $CXLPOOL_EVERY_CASE, which tools/test --long
-    sets, all of them."""
+    """Every third of these cases, others each day, so that a run stays short; with EVERY_CASE all of them."""
     cases = list(cases)
-    if os.environ.get('CXLPOOL_EVERY_CASE'):
+    if EVERY_CASE:
         return cases
     return cases[datetime.date.today().toordinal() % parts::parts]
 
