@@ -85,13 +85,22 @@ endfunction()
 # What tools/test --quick builds: each cxlpool_test() but those that are slow, and the command they try.
 add_custom_target(cxlpool_tests)
 
+# cxlpool_busy(TEST [SECONDS]): a test that keeps a processor busy. CTest counts halves of processors (tools/test): it takes two
+# of them, and one that mostly waits takes one. Busy ones begin first, by their seconds where they are long: they do
+# not fit in where one that waits has ended, so the others fill what they leave, and none long is left for the end.
+function(cxlpool_busy test)
+  set(seconds ${ARGN} 0)
+  list(GET seconds 0 seconds)
+  math(EXPR cost "1000 + ${seconds}")
+  set_tests_properties(${test} PROPERTIES PROCESSORS 2 COST ${cost})
+endfunction()
+
 # cxlpool_test(NAME SRCS file... DEPS target... [LABELS label...] [TIMEOUT seconds] [NOT_ALONE]): a
 # GoogleTest binary that CTest runs, or with NOT_ALONE another test. Default label: unit; label slow
 # as well: more than ten seconds, and not for tools/test --quick. A folder has
 # one, and a second where tests need a process, options or a time of their own. The environment's
 # GTEST_FILTER runs a part of it: GTEST_FILTER='WriterTest.*' tools/test -R fm_service_test. Its sources are
-# compiled as one, as those of a library that is AS_ONE. It has a processor to itself: of those that CTest
-# counts (PROCESSORS) two are one of the machine, so that tests which mostly wait run beside others.
+# compiled as one, as those of a library that is AS_ONE. It is a busy one.
 function(cxlpool_test name)
   cmake_parse_arguments(ARG "NOT_ALONE" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
@@ -111,7 +120,8 @@ function(cxlpool_test name)
     add_dependencies(cxlpool_tests ${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2)
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  cxlpool_busy(${name})
 endfunction()
 
 # cxlpool_test_objects(NAME SRCS file... DEPS target...): tests that several programs have; who names it
