@@ -95,14 +95,15 @@ function(cxlpool_busy test)
   set_tests_properties(${test} PROPERTIES PROCESSORS 2 COST ${cost})
 endfunction()
 
-# cxlpool_test(NAME SRCS file... DEPS target... [LABELS label...] [TIMEOUT seconds] [NOT_ALONE]): a
+# cxlpool_test(NAME SRCS file... DEPS target... [LABELS label...] [TIMEOUT seconds] [NOT_ALONE] [WAITS]): a
 # GoogleTest binary that CTest runs, or with NOT_ALONE another test. Default label: unit; label slow
 # as well: more than ten seconds, and not for tools/test --quick. A folder has
 # one, and a second where tests need a process, options or a time of their own. The environment's
 # GTEST_FILTER runs a part of it: GTEST_FILTER='WriterTest.*' tools/test -R fm_service_test. Its sources are
-# compiled as one, as those of a library that is AS_ONE. It is a busy one.
+# compiled as one, as those of a library that is AS_ONE. It is a busy one,
+# unless it WAITS.
 function(cxlpool_test name)
-  cmake_parse_arguments(ARG "NOT_ALONE" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "NOT_ALONE;WAITS" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -121,7 +122,9 @@ function(cxlpool_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
-  cxlpool_busy(${name})
+  if(NOT ARG_WAITS)
+    cxlpool_busy(${name})
+  endif()
 endfunction()
 
 # cxlpool_test_objects(NAME SRCS file... DEPS target...): tests that several programs have; who names it

@@ -86,7 +86,8 @@ int UseNode(const Region& region, const Flags& flags) {
     return kRefused;
   }
   const int node = *region.numa_node();
-  const uint64_t bytes = std::min(flags.bytes == UINT64_MAX ? kNodeBytes : flags.bytes, region.size_bytes());
+  const uint64_t bytes =
+      std::min(flags.bytes == UINT64_MAX ? kNodeBytes : flags.bytes, region.size_bytes());
   void* address =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
