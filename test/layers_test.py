@@ -20,6 +20,7 @@ ROOMS = {
     r'^yaml\.h$': ('tools/cli/render',),
     r'^openssl/': ('tools/pki', 'proto/support'),
     r'^boost/': ('proto/metrics',),
+    r'^lz4\.h$': ('fabric-manager/adapters/store_etcd',),
 }
 
 

@@ -12,6 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "etcd/v3/kv.pb.h"
+#include "fabric-manager/adapters/store_etcd/etcd_client.h"
+#include "fabric-manager/adapters/store_etcd/etcd_layout.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
@@ -117,6 +120,82 @@ TEST(EtcdStoreTest, EveryCommitIsAnsweredWhileMembersFail) {
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_EQ(RowsOf(*image), model);
   EXPECT_GT(commits, 100);
+}
+
+// A fold's transaction takes so many packs, and so many bytes, whatever the records are like.
+TEST(EtcdStoreTest, RecordsOfAnySizeAreFolded) {
+  for (const size_t size : {size_t{300}, size_t{2'300}, size_t{4'010}, size_t{8'100},
+                            size_t{300'000}, size_t{1'000'000}}) {
+    EtcdHarness harness(/*fold_bytes=*/1);
+    StoreClient client(harness.Make());
+    ASSERT_TRUE(client.Open().ok());
+    const auto rows = [&](uint64_t first, uint64_t count, unsigned seed) {
+      std::vector<Row> some;
+      count = std::min<uint64_t>(count, 3'000'000 / size);
+      for (uint64_t key = first; key < first + count; ++key) {
+        some.push_back({2 * key, Noise(size, seed + static_cast<unsigned>(key))});
+      }
+      return some;
+    };
+    Model model;
+    // New ones, most of them anew and many more, and some between two that are there.
+    for (auto& change : {rows(1, 60, 0), rows(1, 49, 1000), rows(61, 130, 0), rows(3, 300, 2000)}) {
+      for (const Row& row : change) model[row.key] = row.value;
+      ASSERT_TRUE(client.CommitNext(change).ok()) << size;
+    }
+    for (auto& [key, value] : model) {
+      if (key % 20 != 0) continue;
+      ASSERT_TRUE(client.CommitNext({{key - 1, "between"}}, {key}).ok()) << size;
+    }
+    for (uint64_t key = 20; key < 700; key += 20) {
+      if (model.erase(key) != 0) model[key - 1] = "between";
+    }
+    StoreClient next(harness.Make());
+    const auto image = next.Open();
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_TRUE(RowsOf(*image) == model) << size;
+  }
+}
+
+TEST(EtcdStoreTest, MoreLargeRecordsThanOneAnswerTakesAreRead) {
+  EtcdHarness harness(/*fold_bytes=*/1);
+  StoreClient client(harness.Make());
+  ASSERT_TRUE(client.Open().ok());
+  Model model;
+  for (uint64_t key = 1; key <= 80; ++key) {
+    model[key] = Noise(1'000'000, static_cast<unsigned>(key));
+    ASSERT_TRUE(client.CommitNext({{key, model[key]}}).ok());
+  }
+  StoreClient next(harness.Make());
+  const auto image = next.Open();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_TRUE(RowsOf(*image) == model);
+}
+
+// As an owner leaves them that ends between two pieces. The next change of that revision has fewer.
+TEST(EtcdStoreTest, PiecesOfACommitThatNeverWasAreNobodys) {
+  EtcdHarness harness;
+  {
+    StoreClient client(harness.Make());
+    ASSERT_TRUE(client.Open().ok());
+    ASSERT_TRUE(client.CommitNext({{1, "one"}}).ok());
+  }
+  const auto etcd = EtcdClient::Make(harness.options().etcd);
+  ASSERT_TRUE(etcd.ok()) << etcd.status();
+  for (const uint64_t piece : {0, 1, 2}) {
+    etcdserverpb::TxnRequest txn;
+    auto& put = *txn.add_success()->mutable_request_put();
+    put.set_key(EtcdKeys(harness.options().prefix).Log(2, piece));
+    put.set_value("a piece");
+    ASSERT_TRUE((*etcd)->Txn(txn).ok());
+  }
+  StoreClient next(harness.Make());
+  ASSERT_TRUE(next.Open().ok());
+  ASSERT_TRUE(next.CommitNext({{2, "two"}}).ok());
+  StoreClient last(harness.Make());
+  const auto image = last.Open();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(RowsOf(*image), (Model{{1, "one"}, {2, "two"}}));
 }
 
 // Each is opened while the one before commits: what that was answered is there, and nothing else.

@@ -16,11 +16,14 @@ using etcdserverpb::KeyValue;
 using etcdserverpb::RangeRequest;
 using etcdserverpb::TxnRequest;
 
-// Before they are compressed: then two thirds of a page of etcd's database.
+// Before they are compressed: then less than a page of etcd's database.
 constexpr size_t kEtcdPackBytes = 8000;
-constexpr size_t kPacksOfATxn = 50;  // Each has two comparisons, of which etcd takes 128.
-constexpr int kStepsToForget = 8;    // Steps of folding before etcd is to forget what was.
-constexpr int kIndexPage = 64;  // Packs that are named at once where more are there than known.
+// Of a transaction: etcd takes 128 operations, and as many comparisons, of which each pack that is
+// read has two.
+constexpr size_t kReadPacks = 50;
+constexpr size_t kWrittenPacks = 120;
+constexpr int kStepsToForget = 8;  // Steps of folding before etcd is to forget what was.
+constexpr int kIndexPage = 64;     // Packs that are named at once where more are there than known.
 
 size_t SizeOf(const Edit& edit) {
   return kEntryHeaderBytes + (edit.value == nullptr ? 0 : edit.value->size());
@@ -35,10 +38,15 @@ struct EtcdRecords::FoldTxn {
   std::vector<uint64_t> gone = {};
   size_t bytes = 0;   // That it puts;
   size_t before = 0;  // of what was there.
-  bool whole = true;  // No pack is named twice in a transaction.
+  bool full = false;  // A pack of which some edits are left is not named twice.
 
+  size_t packs() const { return puts.size() + gone.size(); }
   bool TakesMore(size_t more) const {
-    return whole && puts.size() + gone.size() < kPacksOfATxn && bytes + more < kEtcdPartBytes / 2;
+    return !full && packs() < kReadPacks && bytes + more < kEtcdPartBytes / 2;
+  }
+  // How many bytes of edits: two packs that are side by side have more than one holds.
+  size_t room() const {
+    return std::min((kWrittenPacks - packs()) * kEtcdPackBytes / 2, kEtcdPartBytes / 2);
   }
 };
 
@@ -113,6 +121,7 @@ absl::StatusOr<const Edit*> EtcdRecords::FoldPacks(const Edit* at, const Edit* e
     }
     if (next == at) continue;
     const auto answer = Send(fold.txn);
+    if (absl::IsInvalidArgument(answer.status())) return Stuck(answer.status());
     if (answer.ok() && answer->succeeded()) {
       for (const uint64_t first : fold.gone) packs_.erase(first);
       packs_.insert(fold.puts.begin(), fold.puts.end());
@@ -149,9 +158,9 @@ absl::StatusOr<const Edit*> EtcdRecords::FoldPack(const Edit* at, const Edit* en
   size_t size = 0;
   for (const Edit* edit = at; edit != last; ++edit) {
     size += SizeOf(*edit);
-    if (size > kEtcdPartBytes / 2 && edit != at) {
+    if (size > fold.room() && edit != at) {
       last = edit;
-      fold.whole = false;
+      fold.full = true;
       break;
     }
   }
@@ -175,6 +184,11 @@ absl::StatusOr<const Edit*> EtcdRecords::FoldPack(const Edit* at, const Edit* en
   }
   std::string old;
   if (there && !Expand(read->kvs(0).value(), old)) return EtcdCorrupt(key);
+  // A record may be as large as a transaction: then it is the only one.
+  if (fold.packs() > 0 && fold.bytes + old.size() + size > kEtcdPartBytes) {
+    fold.full = true;
+    return at;
+  }
   // What was read has to be all there is: a read may be stale.
   if (there) AddCompare(fold.txn, key, "", read->kvs(0).mod_revision());
   AddCompare(fold.txn, there ? key + '\0' : request.key(), request.range_end(), 0);
@@ -189,6 +203,10 @@ absl::StatusOr<const Edit*> EtcdRecords::FoldPack(const Edit* at, const Edit* en
     fold.gone.push_back(first);
   }
   for (const Pack& pack : out) {
+    if (pack.first == first && pack.body == old) {
+      fold.before -= read->kvs(0).value().size();
+      continue;
+    }
     std::string bytes = Compress(pack.body);
     fold.bytes += bytes.size();
     fold.puts.push_back(pack.first);

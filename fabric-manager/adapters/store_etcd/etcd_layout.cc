@@ -115,8 +115,9 @@ std::string Compress(absl::string_view bytes) {
 
 bool Expand(absl::string_view compressed, std::string& bytes) {
   uint64_t size = 0;
-  // No byte of a block stands for more than 255: a length that was changed costs no memory.
+  // No byte of a block stands for more than 255: what a length that was changed costs is bounded.
   if (!TakeWord(compressed, size) || size > compressed.size() * 255) return false;
+  if (size > LZ4_MAX_INPUT_SIZE) return false;
   bytes.resize(size);
   return LZ4_decompress_safe(compressed.data(), bytes.data(), static_cast<int>(compressed.size()),
                              static_cast<int>(size)) == static_cast<int>(size);

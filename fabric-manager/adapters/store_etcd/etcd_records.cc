@@ -21,7 +21,8 @@ using etcdserverpb::RangeResponse;
 using etcdserverpb::TxnRequest;
 using etcdserverpb::TxnResponse;
 
-// Of one read: far below what the client takes as an answer (64 MiB).
+// Of one read. Where records are so large that the client does not take the answer (64 MiB), fewer
+// are asked for.
 constexpr int kPackPage = 1000;
 constexpr int kLogPage = 48;
 constexpr int kKeyPage = 4000;
@@ -149,6 +150,8 @@ absl::StatusOr<RangeResponse> EtcdRecords::Read(const RangeRequest& request) {
     if (answer.ok() || absl::IsInvalidArgument(answer.status())) return answer;
     // The revision is older than etcd remembers.
     if (absl::IsOutOfRange(answer.status())) return answer;
+    // The answer is too large; or etcd has too much to do, which a smaller page is no worse for.
+    if (absl::IsResourceExhausted(answer.status()) && request.limit() > 1) return answer;
     if (absl::Now() > deadline) return NoAnswer(answer.status());
     absl::SleepFor(kEtcdPause);
   }
@@ -186,6 +189,10 @@ absl::Status EtcdRecords::ReadAll(std::string from, const std::string& end, int6
     request.set_limit(limit);
     request.set_revision(revision);
     const auto page = Read(request);
+    if (absl::IsResourceExhausted(page.status())) {
+      limit = std::max(limit / 8, 1);
+      continue;
+    }
     if (!page.ok()) return page.status();
     for (const KeyValue& row : page->kvs()) {
       if (absl::Status status = each(row); !status.ok()) return status;
@@ -521,8 +528,10 @@ absl::Status EtcdRecords::Claim(const std::string* beat) {
     AddCompare(txn, keys_.Beat(), *beat);
   }
   AddPut(txn, keys_.Head(), ToText(claimed));
-  // Parts of a commit that never was.
-  AddDelete(txn, keys_.Log(head_.revision + 1), keys_.LogEnd());
+  // Pieces of a commit that never was.
+  if (!CXLPOOL_MUTANT("claim-leaves-pieces")) {
+    AddDelete(txn, keys_.Log(head_.revision + 1), keys_.LogEnd());
+  }
   absl::Status status = Settle(txn, keys_.Head(), ToText(claimed), /*claims=*/true);
   if (!status.ok()) return status;
   head_ = claimed;
