@@ -44,6 +44,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -254,9 +255,9 @@ struct FabricEvent {
 struct KnownFabric {
   std::map<std::string, std::string> hosts;  // Id to the fabric_incarnation it was last seen in.
   uint64_t epoch = 0;                        // That this manager commits under. Of Start.
-  // A manager on another machine may have had the fabric last: what a driver has written down on
-  // this machine is not all then. Of Start.
-  bool others = false;
+  // Hosts that a manager on another machine may have asked for something that is under way still:
+  // what a driver has written down on this machine is not all. Of Start.
+  std::set<std::string> unsettled = {};
 };
 
 // What the fabric is to consist of, and what the records know of it.

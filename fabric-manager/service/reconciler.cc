@@ -92,9 +92,14 @@ void Reconciler::Start(Done done) {
                  if (!status.ok()) LogError("reconciler", "device ", id, ": ", status.message());
                });
   }
-  KnownFabric known{.hosts = {}, .epoch = writer_->epoch(), .others = writer_->has_rivals()};
+  KnownFabric known{.hosts = {}, .epoch = writer_->epoch()};
   if (CXLPOOL_MUTANT("no-claim-before-discover")) known.epoch = 0;
-  for (const auto& [id, host] : writer_->state().hosts()) known.hosts[id] = host.fabric_incarnation;
+  for (const auto& [id, host] : writer_->state().hosts()) {
+    known.hosts[id] = host.fabric_incarnation;
+    // Of one that is retired the operator has said that it is off.
+    const bool was_there = !host.retired && !host.fabric_incarnation.empty();
+    if (was_there && writer_->has_rivals()) known.unsettled.insert(id);
+  }
   driver_->Start(std::move(known), [this](FabricEvent event) {
     executor_->Post([this, event = std::move(event)] { OnFabricEvent(event); });
   });

@@ -91,7 +91,8 @@ TEST_F(UnknownFabricTest, TheDriverIsToldInWhichLifeTheRecordsKnowEachHost) {
   Restart();
   EXPECT_EQ(rig->fabric.started_with.hosts.at("host-a"), "first");
   EXPECT_EQ(rig->fabric.started_with.hosts.at("host-b"), "other");
-  EXPECT_FALSE(rig->fabric.started_with.others) << "nobody else can reach the store";
+  EXPECT_THAT(rig->fabric.started_with.unsettled, testing::IsEmpty())
+      << "nobody else can reach the store";
 }
 
 // The life must be on record first: if it were not, a manager that starts later could not tell this

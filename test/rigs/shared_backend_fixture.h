@@ -103,7 +103,7 @@ class SharedBackendTest : public testing::Test {
     std::filesystem::remove_all(state);
     std::filesystem::create_directory(state);
     std::ofstream(identity) << pool << "\n";
-    known_.others = true;
+    known_.unsettled = {"host-a", "host-b"};
   }
 
   // Before Open. `status`: what it exits with when it is asked for it.

@@ -141,17 +141,19 @@ std::vector<std::string> SharedBackend::hosts() const {
 
 void SharedBackend::Start(const KnownFabric& known, Sink sink) {
   sink_ = std::move(sink);
-  if (known.others && !CXLPOOL_MUTANT("former-managers-clear-forgotten")) {
+  if (!CXLPOOL_MUTANT("former-managers-clear-forgotten")) {
     MutexLock lock(mutex_);
-    for (const auto& [host, life] : known.hosts) {
-      if (!life.empty()) unheard_.insert(host);
-    }
+    unheard_ = known.unsettled;
   }
   tasks_->SetOnSession([this](const std::string& host) { OnSession(host); });
 }
 
 absl::Status SharedBackend::Configure(const FabricParts& parts) {
   TakeTables(parts.tables);
+  std::set<std::string> listed;
+  for (const HostEntry& host : parts.tables.hosts) listed.insert(host.id);
+  MutexLock lock(mutex_);
+  std::erase_if(unheard_, [&](const std::string& host) { return !listed.contains(host); });
   return absl::OkStatus();
 }
 
@@ -180,7 +182,6 @@ bool SharedBackend::HasHost(const HostEntry& host) const {
 void SharedBackend::Forget(const std::string& host) {
   MutexLock lock(mutex_);
   hosts_.erase(host);
-  unheard_.erase(host);
   for (auto& [id, device] : devices_) device.proofs.erase(host);
 }
 
@@ -307,6 +308,10 @@ HostLook SharedBackend::LookAt(const std::string& id, absl::Duration deadline) {
   if (session == 0) return Unreachable(id, "its agent has just come");
   const absl::StatusOr<v1::DeviceLook> seen = AskLook(id, life, deadline, session);
   if (!seen.ok()) return Unreachable(id, seen.status().message());
+  {
+    MutexLock lock(mutex_);
+    unheard_.erase(id);
+  }
   TellIfGone(id, life);  // Before it is shown in this one.
   return TakeLook(id, life, *seen, writes);
 }

@@ -11,8 +11,9 @@
 //   claim               the session of the host's agent: it has one at a time, and what was asked
 //                       in a former one and has not begun is not done. A clear that has begun goes
 //                       on; which ones may is written down on this manager's machine
-//                       (shared_state.h). Where another one may have asked, all hosts have to
-//                       answer this manager before any byte is said to be clear.
+//                       (shared_state.h). Where another one may have asked, each host that the
+//                       records know has to answer this manager, or be off, before any byte is said
+//                       to be clear.
 //   proof of an unbind  the agent shows the device with its mark, and on it no such grant and no
 //                       DAX device over these bytes. There is only its word for that: nothing keeps
 //                       the host's root from storing.
@@ -219,8 +220,8 @@ class SharedBackend : public FabricBackend {
 
   absl::Status Settle(const Slice& slice, absl::Duration deadline);
   absl::Status AwaitAll(const Slice& slice, absl::Duration deadline);
-  absl::Status AwaitEnd(const std::string& host, const std::string& life, const std::string& asked,
-                        absl::Duration deadline);
+  absl::Status AskWhether(const std::string& host, const std::string& life,
+                          const std::string& asked, absl::Duration deadline);
 
   const SystemClock clock_;
   const SharedFabricConfig config_;  // Its tables are not looked at any more.
@@ -234,7 +235,7 @@ class SharedBackend : public FabricBackend {
   // Slice to the host that let it go last.
   std::map<Piece, std::string> released_ ABSL_GUARDED_BY(mutex_);
   // Hosts that a manager on another machine may have asked to clear something, and that have not
-  // answered this one yet.
+  // answered this one yet. One that is no longer listed is off, as the operator has said.
   std::set<std::string> unheard_ ABSL_GUARDED_BY(mutex_);
   std::string asked_last_;  // Of LookAtUnproven; on kDeviceLane.
 };

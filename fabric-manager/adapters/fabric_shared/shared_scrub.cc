@@ -105,18 +105,23 @@ absl::Status SharedBackend::Settle(const Slice& slice, absl::Duration deadline) 
   const std::vector<Clearing> all = state_.clearings();
   for (const Clearing& each : all) {
     if (!Overlap(each.slice, slice)) continue;
-    absl::Status ended = AwaitEnd(
-        each.host, each.life,
-        absl::StrCat("was asked to clear bytes of device ", slice.device, " and has not answered"),
-        deadline);
-    if (!ended.ok()) return ended;
+    const std::string life = tasks_->LifeOf(each.host);
+    // In another life nothing of the former one goes on.
+    const bool over = life.empty() ? IsOff(each.host) : life != each.life;
+    if (!over) {
+      absl::Status heard = AskWhether(each.host, life,
+                                      absl::StrCat("was asked to clear bytes of device ",
+                                                   slice.device, " and has not answered"),
+                                      deadline);
+      if (!heard.ok()) return heard;
+    }
     if (absl::Status status = state_.Remove(each); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
 // OK: each host that a manager on another machine may have asked to clear something has answered
-// this one. So it is through with that, and refuses the former manager from now on.
+// this one, or is off. So it is through with that, and its agent refuses the former manager.
 absl::Status SharedBackend::AwaitAll(const Slice& slice, absl::Duration deadline) {
   std::set<std::string> unheard;
   {
@@ -124,29 +129,36 @@ absl::Status SharedBackend::AwaitAll(const Slice& slice, absl::Duration deadline
     unheard = unheard_;
   }
   for (const std::string& host : unheard) {
-    absl::Status ended = AwaitEnd(
-        host, tasks_->LifeOf(host),
-        absl::StrCat("may have been asked by the manager before this one to clear bytes of device ",
-                     slice.device, ", and has not been heard since"),
-        deadline);
-    if (!ended.ok()) return ended;
+    const std::string life = tasks_->LifeOf(host);
+    if (!life.empty() || !IsOff(host)) {
+      absl::Status heard = AskWhether(
+          host, life,
+          absl::StrCat("may have been asked by another manager to clear bytes of device ",
+                       slice.device, " and has not answered this one yet"),
+          deadline);
+      if (!heard.ok()) return heard;
+    }
     MutexLock lock(mutex_);
     unheard_.erase(host);
   }
   return absl::OkStatus();
 }
 
-// OK: what the host was asked for in that life is over. `asked`: what that was, for people.
-absl::Status SharedBackend::AwaitEnd(const std::string& host, const std::string& life,
-                                     const std::string& asked, absl::Duration deadline) {
-  const std::string now = tasks_->LifeOf(host);
-  if (now.empty() && !IsOff(host)) {
-    return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
-                  absl::StrCat("host ", host, " ", asked, ": it may still do so"),
+// OK: the host has answered, in that life. `asked`: what it may have in hand, for people.
+absl::Status SharedBackend::AskWhether(const std::string& host, const std::string& life,
+                                       const std::string& asked, absl::Duration deadline) {
+  const std::string may = absl::StrCat("host ", host, " ", asked, ": it may still do so");
+  if (life.empty()) {
+    return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE", may,
                   absl::StrCat("start cxlpool-agent on ", host, ", or reboot or fence it"));
   }
-  if (now != life || now.empty()) return absl::OkStatus();
-  return AskLook(host, life, std::min(deadline, clock_.Elapsed() + config_.timing.clear)).status();
+  const absl::Status heard =
+      AskLook(host, life, std::min(deadline, clock_.Elapsed() + config_.timing.clear)).status();
+  if (heard.ok()) return heard;
+  std::optional<Refusal> refusal = RefusalOf(heard);
+  if (!refusal.has_value()) return heard;
+  refusal->message = absl::StrCat(may, " (", refusal->message, ")");
+  return refusal->ToStatus();
 }
 
 // A piece: first it is cleared, then it is checked.

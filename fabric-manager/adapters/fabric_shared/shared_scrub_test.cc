@@ -184,6 +184,28 @@ TEST_F(SharedBackendTest, AHostThatIsFencedIsNotWaitedForWhereAnotherManagerMayH
   EXPECT_TRUE(cleared.ok()) << cleared;
 }
 
+TEST_F(SharedBackendTest, AHostThatAnsweredALookOrIsListedNoMoreIsNotWaitedForEither) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  MoveToAnotherMachine();
+  Open();
+  Discover();
+  agents_.Session("host-a", "");
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok()) << "it had answered this manager";
+
+  MoveToAnotherMachine();
+  Open();
+  Discover();
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit})));
+  std::erase_if(tables_.hosts, [](const HostEntry& host) { return host.id == "host-a"; });
+  const absl::Status configured = WaitForAnswer<absl::Status>([&](auto done) {
+    driver_->Configure({tables_, known_}, std::move(done));
+  });
+  ASSERT_TRUE(configured.ok()) << configured;
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
+}
+
 // It was asked in the boot before, and that one's end was not heard of.
 TEST_F(SharedBackendTest, WhoeverIsFencedClearsNoMoreInEarlierBootsEither) {
   GiveFenceProgram(2);
