@@ -465,12 +465,8 @@ class Examiner {
   // What was altered cannot be repaired, and what is only set aside can still be read: the rows
   // leave together, and the trail goes on behind the last that is known of.
   void CheckAudit() {
-    std::vector<AuditFlaw> flaws = VerifyChain(pool_.audit, audit_rows_);
-    if (options_.anchor.has_value()) {
-      const auto gone = CheckAnchor(pool_.audit, audit_rows_, *options_.anchor);
-      out_.anchor = gone.status();
-      if (gone.ok() && gone->has_value()) flaws.push_back(**gone);
-    }
+    if (options_.anchor.has_value()) CheckThatItHas(*options_.anchor);
+    const std::vector<AuditFlaw> flaws = VerifyChain(pool_.audit, audit_rows_);
     if (flaws.empty()) return;
     constexpr char kWhy[] = "the audit trail is not as it was written";
     for (const AuditFlaw& flaw : flaws) {
@@ -482,6 +478,13 @@ class Examiner {
       Remove(row->key, kWhy);
     }
     pool_.audit.dropped = pool_.audit.head;
+  }
+
+  void CheckThatItHas(const AuditHead& anchor) {
+    const auto flaw = CheckAnchor(pool_.audit, audit_rows_, anchor);
+    if (flaw.ok() && !flaw->has_value()) return;
+    out_.anchor = {0, flaw.ok() ? (*flaw)->what : std::string(flaw.status().message()),
+                   "none: see that the anchor is this pool's, and compare with a backup of then"};
   }
 
   // A repair is a change like any other: the trail goes on with it. Its row is the last record that

@@ -21,7 +21,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "fabric-manager/model/audit/audit_chain.h"
 #include "fabric-manager/ports/store.h"
@@ -59,7 +58,9 @@ struct Examination {
   std::vector<Row> rows;
   std::vector<Removed> removed;
   uint64_t greatest_revision = 0;  // Of any Region.
-  absl::Status anchor;             // FAILED_PRECONDITION/ANCHOR_TOO_OLD: it cannot be looked for.
+  // The trail does not have the anchor, or it cannot be looked for. It may be an anchor of another
+  // pool: so nothing is repaired for it.
+  std::optional<FsckFinding> anchor = std::nullopt;
 };
 
 Examination Examine(const std::vector<Row>& rows, const ExamineOptions& options);

@@ -11,7 +11,6 @@
 #include "cxlpool/store/v1/record.pb.h"
 #include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/service/record_codec.h"
-#include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -219,19 +218,21 @@ TEST_F(ExamineTest, AnAnchorFindsATrailThatWasWrittenAnew) {
   const AuditHead end{9, records_[1].pool().audit_head().hash()};
   ExamineOptions options = Options();
   options.anchor = end;
-  EXPECT_TRUE(Examine(Rows(), options).findings.empty());
-  EXPECT_TRUE(Examine(Rows(), options).anchor.ok());
+  EXPECT_FALSE(Examine(Rows(), options).anchor.has_value());
+  const auto expect_missed = [&](const std::string& what) {
+    const Examination done = Examine(Rows(), options);
+    ASSERT_TRUE(done.anchor.has_value()) << what;
+    EXPECT_TRUE(absl::StrContains(done.anchor->what, what)) << done.anchor->what;
+    EXPECT_TRUE(done.findings.empty()) << "it may be an anchor of another pool";
+  };
   options.anchor->hash[0] ^= 1;
-  const Examination other = Examine(Rows(), options);
-  EXPECT_TRUE(Says(other, 0, "row 9 is another than the anchor's"));
-  ExpectRepaired(other);
+  expect_missed("row 9 is another than the anchor's");
   options.anchor->number = 10;
-  EXPECT_TRUE(Says(Examine(Rows(), options), 0, "the anchor is row 10"));
+  expect_missed("the anchor is row 10");
   options.anchor = AuditHead{3, end.hash};
   *records_[1].mutable_pool()->mutable_audit_dropped() = records_[1005].audit_row().head();
   for (uint64_t key = 1001; key <= 1005; ++key) records_.erase(key);
-  const Examination dropped = Examine(Rows(), options);
-  EXPECT_EQ(ReasonOf(dropped.anchor), "ANCHOR_TOO_OLD") << dropped.anchor;
+  expect_missed("use a later anchor");
 }
 
 TEST_F(ExamineTest, ARepairIsAnEntryOfTheTrail) {

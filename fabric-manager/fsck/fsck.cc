@@ -93,9 +93,10 @@ absl::StatusOr<FsckReport> RunFsck(const std::string& path, bool repair, absl::T
                                                     .anchor = std::move(anchor),
                                                     .now = now,
                                                     .make_tag = RandomUuid});
-  if (!found.anchor.ok()) return found.anchor;
   report.findings.insert(report.findings.end(), found.findings.begin(), found.findings.end());
-  if (!repair || report.findings.empty()) return report;
+  const bool sound = report.findings.empty();
+  if (found.anchor.has_value()) report.findings.push_back(*found.anchor);
+  if (!repair || sound) return report;
   if (absl::Status status = Repair(**database, *salvage, found, now); !status.ok()) return status;
   report.copy = path + ".before-fsck";
   return report;

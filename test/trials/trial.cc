@@ -56,7 +56,11 @@ int RunTrials(int argc, char** argv, const TrialProgram& program) {
     seeds = 1;
     minutes = 0;
   }
-  ::signal(SIGTERM, &Stop);
+  // A second one ends it at once.
+  struct sigaction action = {};
+  action.sa_handler = &Stop;
+  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  ::sigaction(SIGTERM, &action, nullptr);
   const auto start = std::chrono::steady_clock::now();
   uint64_t trials = 0;
   int failures = 0;

@@ -3,7 +3,8 @@
 //   --seeds N --first-seed S   this many, one after the other (default: CI's figure)
 //   --minutes M                goes on until they have passed, whatever N is
 //   --seed S [--trace]         that one alone, and what happened in it
-//   SIGTERM                    ends it after the seed under way; what was tried so far is said
+//   SIGTERM                    ends it after the seed under way; what was tried so far is said. A
+//                              second one ends it at once
 //
 // Zero failures in N trials bound the rate of failure at 3/N with 95 % confidence, so N is printed,
 // with seeds a second. A seed that failed is printed as the command that tries it again.

@@ -75,6 +75,9 @@ TEST_F(FsckCommandTest, AnAnchorIsHeldAgainstTheTrail) {
   EXPECT_EQ(Execute(FsckCommand{path_, false, "17:" + std::string(64, 'a')}, printer),
             kFsckFindings);
   EXPECT_THAT(out_.str(), HasSubstr("and the anchor is row 17"));
+  EXPECT_EQ(Execute(FsckCommand{path_, true, "17:" + std::string(64, 'a')}, printer),
+            kFsckFindings);
+  EXPECT_FALSE(fs::exists(path_ + ".before-fsck")) << "there is nothing to repair";
   EXPECT_EQ(Execute(FsckCommand{path_, false, "seventeen"}, printer), kFsckCannotRun);
   EXPECT_THAT(err_.str(), HasSubstr("BAD_ANCHOR"));
 }
