@@ -480,6 +480,8 @@ class Examiner {
     pool_.audit.dropped = pool_.audit.head;
   }
 
+  // A trail without the anchor was written anew, or the anchor is another pool's: nobody can tell
+  // here, so it is said and nothing is done.
   void CheckThatItHas(const AuditHead& anchor) {
     const auto flaw = CheckAnchor(pool_.audit, audit_rows_, anchor);
     if (flaw.ok() && !flaw->has_value()) return;

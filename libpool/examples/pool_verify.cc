@@ -32,6 +32,8 @@ struct Flags {
 
 constexpr uint64_t kNodeBytes = 64 << 20;  // At most, unless told.
 
+// Every byte, or the first so many, through a mapping that cannot be written. It is held as long as
+// was asked for also where something was wrong: a test looks at the Region meanwhile.
 int VerifyBytes(const Region& region, const Flags& flags) {
   auto mapping = region.Map({.writable = false});
   if (!mapping.ok()) return Refuse(kProgram, mapping.error());
@@ -60,6 +62,7 @@ int TryWrite(const Region& region) {
   return kOk;
 }
 
+// Prints on which NUMA nodes the pages of `bytes` are; kOk only if each is present, on that one.
 int ReportPages(std::span<const std::byte> bytes, int wanted_node) {
   const auto nodes = NodesOfPages(bytes.data(), bytes.size());
   if (!nodes.ok()) return Refuse(kProgram, nodes.error());
@@ -67,7 +70,7 @@ int ReportPages(std::span<const std::byte> bytes, int wanted_node) {
   for (const int node : *nodes) ++counts[node];
   bool all_there = true;
   for (const auto& [node, pages] : counts) {
-    if (node < 0) {
+    if (node < 0) {  // Instead of a node: nobody has touched the page.
       std::printf("not present: %" PRIu64 " pages\n", pages);
     } else {
       std::printf("node %d: %" PRIu64 " pages\n", node, pages);
@@ -79,6 +82,9 @@ int ReportPages(std::span<const std::byte> bytes, int wanted_node) {
   return kMismatch;
 }
 
+// A Region in mode system-ram has no file: its memory is got by its NUMA node alone. Binds
+// anonymous memory to that node, writes it and reads it back. What was read counts before where the
+// pages are: bytes that are wrong are worse than pages elsewhere.
 int UseNode(const Region& region, const Flags& flags) {
   if (!region.numa_node().has_value()) {
     std::fprintf(stderr, "%s: %s is %s and has no NUMA node (attach it as system-ram)\n", kProgram,
@@ -95,6 +101,7 @@ int UseNode(const Region& region, const Flags& flags) {
     return kRefused;
   }
   const std::span<std::byte> range(static_cast<std::byte*>(address), bytes);
+  // Before the first touch, which is what decides where a page is.
   if (const auto bound = BindToNode(address, bytes, node); !bound.ok()) {
     return Refuse(kProgram, bound.error());
   }
@@ -110,6 +117,7 @@ int UseNode(const Region& region, const Flags& flags) {
   return judged != kOk ? judged : placed;
 }
 
+// Opens the Region with the least access that will do: a reader is let in where a writer is not.
 int Run(const Flags& flags) {
   auto client = Pool::Connect();
   if (!client.ok()) return Refuse(kProgram, client.error());
@@ -122,6 +130,7 @@ int Run(const Flags& flags) {
   return VerifyBytes(*region, flags);
 }
 
+// Reads the flags. What does not go together is refused here: which check is made, and on how much.
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("Verifies every byte of a Region of the pool, which it opens read-only.", kProgram);

@@ -28,12 +28,14 @@ struct Flags {
   double wait_seconds = 120;
 };
 
+// One word of --open-to. CLI11 prints what it throws, as it does for words of its own.
 void AddTo(OpenTo& open_to, const std::string& who) {
   if (who == "everybody") {
     open_to.everybody = true;
     return;
   }
   const std::string kind = who.substr(0, who.find('='));
+  // Behind the "="; where there is none, nothing, which is no number.
   uint32_t id = 0;
   if ((kind != "uid" && kind != "gid") ||
       !CLI::detail::lexical_cast(who.substr(std::min(who.size(), kind.size() + 1)), id)) {
@@ -42,6 +44,7 @@ void AddTo(OpenTo& open_to, const std::string& who) {
   (kind == "uid" ? open_to.uids : open_to.gids).push_back(id);
 }
 
+// The Region to write: one that is there (--region), or a new one of this program's (--allocate).
 Result<Region> Obtain(Pool& client, const Flags& flags) {
   const std::chrono::milliseconds wait = Milliseconds(flags.wait_seconds);
   if (flags.region.empty()) {
@@ -55,6 +58,8 @@ Result<Region> Obtain(Pool& client, const Flags& flags) {
   return client.Open(flags.region, {.access = Access::kReadWrite, .wait = wait});
 }
 
+// Writes the pattern, and keeps the mapping as long as was asked for. A Region that was allocated
+// here and is not persistent ends with this program.
 int Run(const Flags& flags) {
   auto client = Pool::Connect();
   if (!client.ok()) return Refuse(kProgram, client.error());
@@ -71,6 +76,8 @@ int Run(const Flags& flags) {
   return kOk;
 }
 
+// Reads the flags. Exactly one of --region and --allocate; what describes a new Region is refused
+// with --region.
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("Writes a pattern over every byte of a Region of the pool.", kProgram);

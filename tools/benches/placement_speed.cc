@@ -43,6 +43,7 @@ uint64_t Ticks() {
 #endif
 }
 
+// What a tick is worth, by the system's clock over 50 ms: the processor does not say.
 double NanosecondsATick() {
   const auto begin = std::chrono::steady_clock::now();
   const uint64_t first = Ticks();
@@ -75,12 +76,20 @@ struct Decision {
   uint32_t count = 0;  // 0: refused.
 };
 
+// Of a decision for which there was not room for all pieces: it is refused.
+template <typename System>
+void Undo(System& system, Decision& decision) {
+  while (decision.count > 0) system.Give(decision.pieces[--decision.count]);
+}
+
 // What is asked for, in a loop, the same of everybody.
 class Requests {
  public:
+  // Sets in this order: all devices, those of each switch, those of each host. With fewer devices
+  // than switches each switch has all.
   Requests(uint32_t devices, uint64_t seed) {
     std::mt19937_64 random(seed);
-    sets_.reserve(1 + kSwitches + kHosts);
+    sets_.reserve(1 + kSwitches + kHosts);  // Requests point into it.
     sets_.push_back(fm::DeviceSet::All());
     for (uint32_t i = 0; i < kSwitches; ++i) {
       fm::DeviceSet& set = sets_.emplace_back();
@@ -101,6 +110,8 @@ class Requests {
   const Request& operator[](size_t i) const { return requests_[i % kRequests]; }
 
  private:
+  // The smaller a request, the more there are of it: sizes are even in their logarithm.
+  // docs/performance.md has the shares of ways and sets.
   Request Make(std::mt19937_64& random) const {
     std::uniform_real_distribution<double> logarithm(0, std::log(kMaxLength + 1.0));
     const uint32_t size =
@@ -127,12 +138,13 @@ class Placed {
     }
   }
 
+  // All pieces, each on a device of its own, or none. One piece needs no copy of the set.
   void Decide(const Request& request, Decision& decision) {
     if (request.ways == 1) return TakeOne(*request.among, request.length, decision);
     fm::DeviceSet rest = *request.among;
     for (uint32_t i = 0; i < request.ways; ++i) {
       TakeOne(rest, request.length, decision);
-      if (decision.count == i) return Undo(decision);
+      if (decision.count == i) return Undo(*this, decision);
       rest.Remove(decision.pieces[i].device);
     }
   }
@@ -150,10 +162,6 @@ class Placed {
     decision.pieces[decision.count++] = {run->device,
                                          static_cast<uint32_t>(run->dpa_bytes / kGranule), length};
   }
-  void Undo(Decision& decision) {
-    while (decision.count > 0) Give(decision.pieces[--decision.count]);
-  }
-
   friend class Tree;
 
   fm::FreeSpace space_;
@@ -167,10 +175,7 @@ class Anywhere {
   void Decide(const Request& request, Decision& decision) {
     for (uint32_t i = 0; i < request.ways; ++i) {
       const auto piece = runs_.Take(request.length);
-      if (!piece.has_value()) {
-        while (decision.count > 0) Give(decision.pieces[--decision.count]);
-        return;
-      }
+      if (!piece.has_value()) return Undo(*this, decision);
       decision.pieces[decision.count++] = *piece;
     }
   }
@@ -181,6 +186,7 @@ class Anywhere {
   BitmapReference runs_;
 };
 
+// The peer that keeps to devices, too: a tree of runs.
 class Tree {
  public:
   // Of the same pool: it would have chosen the same, only slower.
@@ -197,10 +203,7 @@ class Tree {
     fm::DeviceSet rest = *request.among;
     for (uint32_t i = 0; i < request.ways; ++i) {
       const auto piece = runs_.Take(rest, request.length);
-      if (!piece.has_value()) {
-        while (decision.count > 0) Give(decision.pieces[--decision.count]);
-        return;
-      }
+      if (!piece.has_value()) return Undo(*this, decision);
       decision.pieces[decision.count++] = *piece;
       rest.Remove(piece->device);
     }
@@ -251,6 +254,7 @@ class Pool {
         next_(other.next_),
         refused_(other.refused_) {}
 
+  // A tenth more decisions come first, to warm up, and are not measured.
   Latency Slice(int decisions) {
     for (int i = decisions / 10; i > 0; --i) Step(nullptr);
     std::vector<uint64_t> ticks;
@@ -266,6 +270,8 @@ class Pool {
   template <typename Other>
   friend class Pool;
 
+  // One decision, once there is room below the fill that is wanted. `ticks`: takes what it cost,
+  // without what measuring costs; giving back is not in it. Null: nobody measures.
   void Step(std::vector<uint64_t>* ticks) {
     while (taken_ > most_taken_) Drop();
     const Request& request = requests_[next_++];
@@ -281,6 +287,7 @@ class Pool {
     Keep(decision);
   }
 
+  // Notes what was taken.
   void Keep(const Decision& decision) {
     if (decision.count == 0) ++refused_;
     for (uint32_t i = 0; i < decision.count; ++i) {
@@ -290,6 +297,7 @@ class Pool {
     if (decision.count == 0 && !live_.empty()) Drop();  // Else it might be stuck.
   }
 
+  // Gives any extent back: the last one takes its place, so that none is moved but that.
   void Drop() {
     std::swap(live_[random_() % live_.size()], live_.back());
     system_.Give(live_.back());
@@ -297,6 +305,7 @@ class Pool {
     live_.pop_back();
   }
 
+  // A quantile, in nanoseconds. Leaves `ticks` in another order.
   double At(std::vector<uint64_t>& ticks, double share) const {
     const auto at =
         ticks.begin() + static_cast<ptrdiff_t>(share * static_cast<double>(ticks.size()));
@@ -321,6 +330,7 @@ struct Rounds {
   std::vector<Round> p50, p99;
 };
 
+// Ours, peer, peer, ours in each round, on pools that live on from one to the next.
 template <typename Ours, typename Peer>
 Rounds Interleave(Ours& ours, Peer& peer, const SpeedOptions& options) {
   Rounds rounds;
@@ -335,6 +345,7 @@ Rounds Interleave(Ours& ours, Peer& peer, const SpeedOptions& options) {
   return rounds;
 }
 
+// Nanoseconds a decision as decisions a second.
 std::vector<Round> AsRates(const std::vector<Round>& costs) {
   std::vector<Round> rates;
   for (const Round& cost : costs) {
@@ -346,6 +357,7 @@ std::vector<Round> AsRates(const std::vector<Round>& costs) {
 
 }  // namespace
 
+// The three rows of placement's speed. Each peer has a pool of its own; ours goes on aging.
 std::vector<Row> MeasureSpeed(const SpeedOptions& options) {
   const Requests requests(options.devices, options.seed);
   Pool<Placed> ours(options, requests, options.devices);

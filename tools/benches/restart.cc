@@ -31,6 +31,8 @@ struct Options : BenchOptions {
   uint64_t regions = 1000000;
 };
 
+// Has the server take `items` in batches, from several callers at once. A failure comes with the
+// end of the server's log.
 absl::Status Fill(const Server& server, const std::string& method, const std::string& request,
                   uint64_t items) {
   LoadOptions options;
@@ -46,6 +48,8 @@ absl::Status Fill(const Server& server, const std::string& method, const std::st
   return absl::OkStatus();
 }
 
+// Two stores, of the manager and of etcd, which stay as they are from one slice to the next: a
+// slice starts a process on one of them, and kills it when it ends.
 class RestartRunner {
  public:
   explicit RestartRunner(const Options& options) : options_(options) {}
@@ -53,7 +57,7 @@ class RestartRunner {
   // Fills the stores, by the servers' own calls.
   absl::Status Prepare() {
     if (absl::Status status = CheckOnDisk(options_.directory); !status.ok()) return status;
-    {
+    {  // Its end kills the manager: the store is read below as a kill leaves it.
       auto server = StartManager(options_.manager, manager_directory());
       if (!server.ok()) return server.status();
       if (absl::Status status =
@@ -68,6 +72,7 @@ class RestartRunner {
     if (options_.etcd.empty()) return absl::OkStatus();
     auto server = StartEtcd(options_.etcd, etcd_directory());
     if (!server.ok()) return server.status();
+    // The load does not wait for a server that has only just been started.
     if (const auto ready = CallOnce(server->address, kEtcdRange, EtcdCountRequest(), kStartLimit);
         !ready.ok()) {
       return WithLog(ready.status(), server->log);
@@ -87,6 +92,7 @@ class RestartRunner {
       return absl::DataLossError(
           absl::StrCat("after the restart there are ", *regions, " Regions of ", options_.regions));
     }
+    // Behind the time that is measured.
     const auto resident = server->child.ResidentBytes();
     if (!resident.ok()) return resident.status();
     resident_mib_.push_back(static_cast<double>(*resident) / (1 << 20));
@@ -128,6 +134,8 @@ class RestartRunner {
   std::vector<double> resident_mib_;
 };
 
+// Row 10, held against the loop and, where there is one, against etcd. Memory is no row: its limit
+// is the same whatever the peers do.
 absl::StatusOr<std::vector<Row>> Run(const Options& options) {
   RestartRunner runner(options);
   if (absl::Status status = runner.Prepare(); !status.ok()) return status;
@@ -165,7 +173,7 @@ int main(int argc, char** argv) {
       {.name = "bench-restart",
        .what = "a killed manager until it serves again",
        .measure = [&](const auto& options) -> absl::StatusOr<std::vector<cxlpool::bench::Row>> {
-         if (!read.empty()) {
+         if (!read.empty()) {  // This process is the bare loop: RestartRunner::Loop started it.
            if (auto contents = cxlpool::bench::ReadStore(read); !contents.ok()) {
              return contents.status();
            }

@@ -9,6 +9,7 @@ namespace {
 constexpr char kDefaultDir[] = "/etc/cxlpool/pki";
 constexpr char kDirHelp[] = "Where the authority is kept (default /etc/cxlpool/pki)";
 
+// pki init. Without --force an authority that is there stays.
 void AddInit(CLI::App* pki, Chosen& chosen) {
   auto* app = pki->add_subcommand("init", "Make the pool's certificate authority");
   auto command = std::make_shared<PkiInit>();
@@ -18,6 +19,8 @@ void AddInit(CLI::App* pki, Chosen& chosen) {
   OnChosen(app, chosen, [command](Fields&) -> Command { return PkiCommand(*command); });
 }
 
+// What `issue` and `renew` are given. The callback that makes the command outlives the function
+// that adds it, so flags are shared.
 struct IssueFlags {
   std::string role;
   std::string name;
@@ -44,6 +47,7 @@ void ReadLeaf(Fields& fields, IssueFlags& flags) {
   leaf.role = flags.role == "host"       ? pki::LeafRole::kHost
               : flags.role == "operator" ? pki::LeafRole::kOperator
                                          : pki::LeafRole::kManager;
+  // As the API calls them: only hosts are a collection of it. Name() puts it before the name.
   const std::string collection = flags.role == "host" ? "hosts" : flags.role;
   fields.Name(collection, flags.name,
               [&](std::string name) { leaf.name = name.substr(collection.size() + 1); });
@@ -53,6 +57,8 @@ void ReadLeaf(Fields& fields, IssueFlags& flags) {
   });
 }
 
+// pki issue. --dns and --ip may be given several times, with one value each: what follows is not
+// taken for another value (allow_extra_args).
 void AddIssue(CLI::App* pki, Chosen& chosen) {
   auto* app = pki->add_subcommand("issue", "Make a key and its certificate");
   auto flags = std::make_shared<IssueFlags>();
@@ -73,6 +79,7 @@ void AddIssue(CLI::App* pki, Chosen& chosen) {
   });
 }
 
+// pki renew. Names and addresses are those of the certificate that is replaced: none are asked for.
 void AddPkiRenew(CLI::App* pki, Chosen& chosen) {
   auto* app = pki->add_subcommand(
       "renew", "Replace a certificate by one that ends later, with the same names and key");
@@ -85,6 +92,7 @@ void AddPkiRenew(CLI::App* pki, Chosen& chosen) {
   });
 }
 
+// pki show, of any certificate file; no authority is needed.
 void AddPkiShow(CLI::App* pki, Chosen& chosen) {
   auto* app = pki->add_subcommand("show", "Say for whom a certificate is, and until when");
   auto command = std::make_shared<PkiShow>();
@@ -103,6 +111,7 @@ void AddPkiCommands(CLI::App& app, Chosen& chosen) {
   AddPkiShow(pki, chosen);
 }
 
+// context list, use and show. `show` without a name is about the context that counts now.
 void AddContextCommands(CLI::App& app, Chosen& chosen) {
   CLI::App* context =
       app.add_subcommand("context", "Name the managers of several pools, and choose one");
@@ -123,6 +132,8 @@ void AddContextCommands(CLI::App& app, Chosen& chosen) {
       ->alias("get");
 }
 
+// fsck, which needs no manager. The anchor is read where it is used: a bad one then ends with
+// fsck's own exit code.
 void AddFsckCommand(CLI::App& app, Chosen& chosen) {
   CLI::App* fsck = app.add_subcommand("fsck", "Check a stopped manager's database, or a backup");
   auto command = std::make_shared<FsckCommand>();

@@ -308,10 +308,6 @@ HostLook SharedBackend::LookAt(const std::string& id, absl::Duration deadline) {
   if (session == 0) return Unreachable(id, "its agent has just come");
   const absl::StatusOr<v1::DeviceLook> seen = AskLook(id, life, deadline, session);
   if (!seen.ok()) return Unreachable(id, seen.status().message());
-  {
-    MutexLock lock(mutex_);
-    unheard_.erase(id);
-  }
   TellIfGone(id, life);  // Before it is shown in this one.
   return TakeLook(id, life, *seen, writes);
 }
@@ -328,6 +324,7 @@ HostLook SharedBackend::TakeLook(const std::string& id, const std::string& life,
   std::vector<std::string> broken;
   {
     MutexLock lock(mutex_);
+    unheard_.erase(id);
     Host& host = hosts_[id];
     for (const v1::DeviceGrant& grant : seen.grants()) {
       if (IsOurs(grant, seen)) {
