@@ -37,10 +37,10 @@ class ListRegionsTest : public testing::Test {
   }
 
   void Put(const Region& region) {
-    view_.regions = view_.regions.With({{std::make_shared<const Region>(region)}});
+    view_.regions.Change({{std::make_shared<const Region>(region)}});
   }
   void Remove(const std::string& id) {
-    view_.regions = view_.regions.With({{view_.regions.Find(id), true}});
+    view_.regions.Change({{view_.regions.Find(id), true}});
   }
   void PutMany(int count) {
     std::vector<RegionTable::Edit> edits;
@@ -48,7 +48,7 @@ class ListRegionsTest : public testing::Test {
       const Region region = Make(i);
       edits.push_back({std::make_shared<const Region>(region)});
     }
-    view_.regions = view_.regions.With(edits);
+    view_.regions.Change(edits);
   }
 
   absl::StatusOr<v1::ListRegionsResponse> List(const v1::ListRegionsRequest& request) const {

@@ -1,8 +1,9 @@
 #include "fabric-manager/service/region_table.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
+
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -26,7 +27,6 @@ std::string Separator(absl::string_view low, absl::string_view high) {
 // A leaf has Regions; an inner node has children, and between each two of them a separator that is
 // greater than all ids before it and not greater than any after.
 struct RegionTable::Node {
-  uint64_t edition = 0;  // Of the With that made it, and may still edit it.
   std::vector<RegionPtr> regions;
   std::vector<std::string> separators;
   std::vector<NodePtr> children;
@@ -47,17 +47,21 @@ struct RegionTable::Split {
   NodePtr upper;  // Null: nothing was split.
 };
 
-RegionTable::Node& RegionTable::Own(NodePtr& node, uint64_t edition) {
-  if (node->edition != edition) {
+// The node, to be edited: a copy where another table has it, too. What is above it has been owned
+// before, so nobody can come to it meanwhile: a node that is referred to once is ours.
+RegionTable::Node& RegionTable::Own(NodePtr& node) {
+  if (node.use_count() > 1 && !CXLPOOL_MUTANT("table-edits-what-is-shared")) {
     node = std::make_shared<Node>(*node);
-    node->edition = edition;
+  } else {
+    // Counts once more, and so comes after whoever read it last and gave it up.
+    const NodePtr again = node;
   }
   return *node;
 }
 
 // Whether the id is new.
-bool RegionTable::Put(NodePtr& node, const RegionPtr& region, uint64_t edition, Split& split) {
-  Node& own = Own(node, edition);
+bool RegionTable::Put(NodePtr& node, const RegionPtr& region, Split& split) {
+  Node& own = Own(node);
   bool fresh = true;
   if (own.leaf()) {
     const auto place = std::lower_bound(own.regions.begin(), own.regions.end(), region->id, IdLess);
@@ -70,7 +74,7 @@ bool RegionTable::Put(NodePtr& node, const RegionPtr& region, uint64_t edition, 
   } else {
     const size_t at = own.ChildOf(region->id);
     Split below;
-    fresh = Put(own.children[at], region, edition, below);
+    fresh = Put(own.children[at], region, below);
     if (below.upper != nullptr) {
       const auto offset = static_cast<ptrdiff_t>(at);
       own.separators.insert(own.separators.begin() + offset, std::move(below.separator));
@@ -79,7 +83,6 @@ bool RegionTable::Put(NodePtr& node, const RegionPtr& region, uint64_t edition, 
   }
   if (own.size() <= kMax) return fresh;
   split.upper = std::make_shared<Node>();
-  split.upper->edition = edition;
   const auto half = static_cast<ptrdiff_t>(own.size() / 2);
   if (own.leaf()) {
     split.upper->regions.assign(std::make_move_iterator(own.regions.begin() + half),
@@ -99,18 +102,18 @@ bool RegionTable::Put(NodePtr& node, const RegionPtr& region, uint64_t edition, 
 }
 
 // `id` is there. The node may end empty, or smaller than kMin where no neighbour has room.
-void RegionTable::Take(NodePtr& node, absl::string_view id, uint64_t edition) {
-  Node& own = Own(node, edition);
+void RegionTable::Take(NodePtr& node, absl::string_view id) {
+  Node& own = Own(node);
   if (own.leaf()) {
     own.regions.erase(std::lower_bound(own.regions.begin(), own.regions.end(), id, IdLess));
     return;
   }
   const size_t at = own.ChildOf(id);
-  Take(own.children[at], id, edition);
+  Take(own.children[at], id);
   if (own.children[at]->size() >= kMin || own.children.size() == 1) return;
   const size_t left = at == 0 ? 0 : at - 1;
   if (own.children[left]->size() + own.children[left + 1]->size() > kMax) return;
-  Node& into = Own(own.children[left], edition);
+  Node& into = Own(own.children[left]);
   const Node& from = *own.children[left + 1];
   into.regions.insert(into.regions.end(), from.regions.begin(), from.regions.end());
   if (!from.leaf()) into.separators.push_back(own.separators[left]);
@@ -160,37 +163,27 @@ RegionTable RegionTable::Of(std::vector<RegionPtr> regions) {
   return table;
 }
 
-// The table with the edits, and this one as it was: both share every node that no edit touched.
-// Nodes made by this call carry its edition, so that a second edit changes them in place.
-RegionTable RegionTable::With(const std::vector<Edit>& edits) const {
-  static std::atomic<uint64_t> editions{1};
-  const uint64_t edition = editions.fetch_add(1);
-  RegionTable next = *this;
+void RegionTable::Change(const std::vector<Edit>& edits) {
   for (const Edit& edit : edits) {
     if (edit.taken_away) {
-      if (next.Find(edit.id()) == nullptr) continue;
-      Take(next.root_, edit.id(), edition);
-      --next.size_;
-      while (next.root_ != nullptr && next.root_->size() <= 1 && !next.root_->leaf()) {
-        next.root_ = NodePtr(next.root_->children.front());
+      if (Find(edit.id()) == nullptr) continue;
+      Take(root_, edit.id());
+      --size_;
+      while (root_ != nullptr && root_->size() <= 1 && !root_->leaf()) {
+        root_ = NodePtr(root_->children.front());
       }
-      if (next.size_ == 0) next.root_ = nullptr;
+      if (size_ == 0) root_ = nullptr;
       continue;
     }
-    if (next.root_ == nullptr) {
-      next.root_ = std::make_shared<Node>();
-      next.root_->edition = edition;
-    }
+    if (root_ == nullptr) root_ = std::make_shared<Node>();
     Split split;
-    next.size_ += Put(next.root_, edit.region, edition, split);
+    size_ += Put(root_, edit.region, split);
     if (split.upper == nullptr) continue;
     auto root = std::make_shared<Node>();
-    root->edition = edition;
     root->separators.push_back(std::move(split.separator));
-    root->children = {std::move(next.root_), std::move(split.upper)};
-    next.root_ = std::move(root);
+    root->children = {std::move(root_), std::move(split.upper)};
+    root_ = std::move(root);
   }
-  return next;
 }
 
 RegionPtr RegionTable::Find(absl::string_view id) const {

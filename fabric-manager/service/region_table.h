@@ -1,9 +1,9 @@
-// All Regions in order of id, as an immutable value: readers keep one while the writer makes the
-// next, and the two share all but what changed.
+// All Regions in order of id, as a value: a reader keeps one while the writer changes its own, and
+// the two share all but what changed.
 //
-// A B+ tree of which nodes are copied when they are first touched by an edit, and edited in place
-// by the rest of it: a successor costs a short path for each Region that changed. Reads from any
-// thread.
+// A B+ tree. An edit copies the nodes that another table has, too, on the short path to its Region,
+// and changes the others in place: where no reader keeps an older table nothing is copied. One
+// thread changes a table; any may read another one that shares nodes with it.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_REGION_TABLE_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_REGION_TABLE_H_
 
@@ -32,8 +32,8 @@ class RegionTable {
   // A table of Regions given in order of id, each id once.
   static RegionTable Of(std::vector<RegionPtr> regions);
 
-  // The table after `edits`, in their order.
-  RegionTable With(const std::vector<Edit>& edits) const;
+  // Makes `edits`, in their order. Copies of this table stay as they are.
+  void Change(const std::vector<Edit>& edits);
 
   // Null if there is none.
   RegionPtr Find(absl::string_view id) const;
@@ -51,14 +51,14 @@ class RegionTable {
   using NodePtr = std::shared_ptr<Node>;
   struct Split;
 
-  static Node& Own(NodePtr& node, uint64_t edition);
-  static bool Put(NodePtr& node, const RegionPtr& region, uint64_t edition, Split& split);
-  static void Take(NodePtr& node, absl::string_view id, uint64_t edition);
+  static Node& Own(NodePtr& node);
+  static bool Put(NodePtr& node, const RegionPtr& region, Split& split);
+  static void Take(NodePtr& node, absl::string_view id);
   static bool Walk(const Node& node, absl::FunctionRef<bool(const Region&)> look);
   static void List(const Node& node, absl::string_view after, size_t limit,
                    std::vector<RegionPtr>& out);
 
-  NodePtr root_;  // Null: empty. Never changed once this table is out of With.
+  NodePtr root_;  // Null: empty.
   size_t size_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <random>
 
@@ -43,7 +44,7 @@ TEST(RegionTableTest, AgreesWithAMapUnderRandomEdits) {
         naive[id] = region;
       }
     }
-    table = table.With(edits);
+    table.Change(edits);
     ASSERT_EQ(table.size(), naive.size());
   }
   std::string after;
@@ -75,16 +76,49 @@ TEST(RegionTableTest, ATableMadeAtOnceIsLikeOneMadeByEdits) {
     for (const RegionPtr& region : regions) ASSERT_EQ(table.Find(region->id), region);
     std::vector<RegionTable::Edit> edits = {{Make("r-9", 2)}, {Make("a", 2)}};
     for (int i = 0; i < size; i += 2) edits.push_back({regions[static_cast<size_t>(i)], true});
-    table = table.With(edits);
+    table.Change(edits);
     EXPECT_EQ(table.size(), static_cast<size_t>(size / 2 + 2));
     EXPECT_NE(table.Find("r-9"), nullptr);
   }
 }
 
+// Each of many copies is as the table was when it was copied, however deep the edits went since.
+TEST(RegionTableTest, EachCopyStaysAsItWas) {
+  std::mt19937 random(11);
+  RegionTable table;
+  std::map<std::string, RegionPtr> naive;
+  std::deque<std::pair<RegionTable, std::map<std::string, RegionPtr>>> kept;
+  for (int round = 0; round < 200; ++round) {
+    if (round % 3 == 0) kept.emplace_back(table, naive);
+    if (kept.size() > 20) kept.pop_front();
+    std::vector<RegionTable::Edit> edits;
+    for (int i = 0; i < 100; ++i) {
+      const std::string id = absl::StrCat("r-", random() % 3000);
+      const RegionPtr region = Make(id, static_cast<uint64_t>(round));
+      const bool taken_away = random() % 3 == 0;
+      edits.push_back({region, taken_away});
+      if (taken_away) {
+        naive.erase(id);
+      } else {
+        naive[id] = region;
+      }
+    }
+    table.Change(edits);
+    for (const auto& [copy, was] : kept) {
+      const auto all = copy.List("", was.size() + 1);
+      ASSERT_EQ(all.size(), was.size());
+      ASSERT_TRUE(std::equal(all.begin(), all.end(), was.begin(),
+                             [](const RegionPtr& a, const auto& b) { return a == b.second; }));
+    }
+  }
+}
+
 TEST(RegionTableTest, AnOlderTableStaysAsItWas) {
   const RegionTable empty;
-  const RegionTable one = empty.With({{Make("a", 1)}});
-  const RegionTable gone = one.With({{Make("a", 0), true}});
+  RegionTable one = empty;
+  one.Change({{Make("a", 1)}});
+  RegionTable gone = one;
+  gone.Change({{Make("a", 0), true}});
   EXPECT_EQ(empty.size(), 0u);
   EXPECT_EQ(one.Find("a")->revision, 1u);
   EXPECT_EQ(gone.size(), 0u);

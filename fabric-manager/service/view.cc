@@ -8,7 +8,7 @@
 
 namespace cxlpool::fm {
 
-PoolViewPtr ViewHolder::MakeEmpty() {
+std::shared_ptr<PoolView> ViewHolder::MakeEmpty() {
   auto view = std::make_shared<PoolView>();
   view->devices = std::make_shared<const std::vector<DeviceView>>();
   view->tenants = std::make_shared<const std::vector<TenantView>>();
@@ -143,7 +143,13 @@ void ViewHolder::MergeEnds() const {
 }
 
 void ViewHolder::Merge() const {
-  auto view = std::make_shared<PoolView>(*view_);
+  // Nobody gets at it meanwhile. It is counted once more, and so what its last reader read of it
+  // comes before what is changed now.
+  const bool is_kept = view_.use_count() > 1;
+  std::shared_ptr<PoolView> view = view_;
+  if (is_kept && !CXLPOOL_MUTANT("view-changes-under-its-reader")) {
+    view = std::make_shared<PoolView>(*view);
+  }
   view->revision = pending_.revision;
   view->topology = pending_.topology;
   if (pending_.laid_down != nullptr) view->laid_down = pending_.laid_down;
@@ -166,7 +172,7 @@ void ViewHolder::Merge() const {
     for (auto& edit : edits) regions.push_back(std::move(edit.region));
     view->regions = RegionTable::Of(std::move(regions));
   } else {
-    view->regions = view->regions.With(edits);
+    view->regions.Change(edits);
   }
   for (auto& host : pending_.hosts) MergeHost(*view, std::move(host));
 

@@ -103,7 +103,8 @@ struct Publication {
 // Holds the latest, and indices of tags and of hosts' identities. Any thread.
 //
 // The writer hands over publications; the first reader after some puts them together. So a commit
-// costs the writer next to nothing while nobody looks.
+// costs the writer next to nothing while nobody looks. A view that no reader keeps is made the next
+// one in place.
 class ViewHolder {
  public:
   PoolViewPtr Get() const;
@@ -126,7 +127,7 @@ class ViewHolder {
 
  private:
   // Beyond it the writer puts them together itself.
-  static constexpr size_t kMaxPending = 65536;
+  static constexpr size_t kMaxPending = 8192;
   static constexpr size_t kMaxEnds = 4096;  // The latest.
 
   void Merge() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -136,7 +137,7 @@ class ViewHolder {
   void MergeEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;
-  mutable PoolViewPtr view_ ABSL_GUARDED_BY(mutex_) = MakeEmpty();
+  mutable std::shared_ptr<PoolView> view_ ABSL_GUARDED_BY(mutex_) = MakeEmpty();
   mutable absl::flat_hash_map<Uuid, RegionPtr> by_tag_ ABSL_GUARDED_BY(mutex_);
   mutable absl::flat_hash_map<std::string, std::string> by_identity_ ABSL_GUARDED_BY(mutex_);
   mutable absl::flat_hash_map<std::string, RegionEnd> ends_ ABSL_GUARDED_BY(mutex_);
@@ -146,7 +147,7 @@ class ViewHolder {
   std::shared_ptr<const AccessRules> access_rules_ ABSL_GUARDED_BY(mutex_) =
       std::make_shared<const AccessRules>();
 
-  static PoolViewPtr MakeEmpty();
+  static std::shared_ptr<PoolView> MakeEmpty();
 };
 
 }  // namespace cxlpool::fm

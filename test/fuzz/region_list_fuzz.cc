@@ -26,7 +26,7 @@ const fm::PoolView& ThreeRegions() {
       region->tenant = "ml";
       region->extents = {{"cmm-0", i << 30, (i + 1) << 28}};
       region->create_time = absl::FromUnixSeconds(static_cast<int64_t>(i));
-      made->regions = made->regions.With({{region}});
+      made->regions.Change({{region}});
     }
     return made;
   }();
