@@ -127,7 +127,10 @@ int Run(const std::string& file) {
       });
   if (config.store == FmConfig::StoreKind::kEtcd && !opened) {
     LogInfo(kSubject, "standing by: another manager may have the pool");
-    if (absl::Status status = manager.StandBy(); !status.ok()) return Fail(status);
+    if (absl::Status status = manager.StandBy(); !status.ok()) {
+      manager.Stop();
+      return Fail(status);
+    }
     NotifyService("READY=1\nSTATUS=standing by").IgnoreError();
   }
   bool end = false;

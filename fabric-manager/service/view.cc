@@ -188,10 +188,11 @@ void ViewHolder::Merge() const {
     }
   }
   // Not cleared: what a load of a million took is given back.
-  pending_.regions = {};
-  pending_.tags = {};
-  pending_.ends = {};
-  pending_.hosts = {};
+  const auto empty = [](auto& list) { std::exchange(list, std::decay_t<decltype(list)>()); };
+  empty(pending_.regions);
+  empty(pending_.tags);
+  empty(pending_.ends);
+  empty(pending_.hosts);
   view_ = std::move(view);
   stale_ = false;
 }

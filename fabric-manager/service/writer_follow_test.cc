@@ -191,6 +191,30 @@ TEST_F(WriterFollowTest, AWatcherBeginsAnewWhereTheEndOfARegionWasForgotten) {
   EXPECT_EQ(ReasonOf(watch.Read(batches[1].revision, 10).status()), "REVISION_COMPACTED");
 }
 
+// One row of the audit trail was altered. What comes after it is followed all the same, and goes
+// on.
+TEST_F(WriterFollowTest, AFlawInTheTrailIsNoReasonNotToFollowTheRest) {
+  std::vector<StoreBatch> batches = Commits();
+  for (Row& row : batches[0].puts) {
+    auto record = DecodeRecord(row.key, row.value);
+    Item* item = record.ok() ? std::get_if<Item>(&*record) : nullptr;
+    const auto* audit = item == nullptr ? nullptr : std::get_if<AuditRowPtr>(item);
+    if (audit == nullptr) continue;
+    AuditRow altered = **audit;
+    AuditEntry nobody;
+    nobody.who = "nobody";
+    altered.bytes = EncodeEntries({nobody});
+    row.value = EncodeItem(std::make_shared<const AuditRow>(altered));
+  }
+  for (const StoreBatch& batch : batches) store.Show(batch);
+  ASSERT_TRUE(fatal.ok()) << fatal;
+  EXPECT_FALSE(writer.meters().audit_chain_ok);
+  const AuditTrail::Kept kept = writer.trail().Read();
+  ASSERT_EQ(kept.rows.size(), batches.size());
+  EXPECT_EQ(kept.bounds.head, kept.rows.back()->head);
+  EXPECT_EQ(VerifyChain(kept.bounds, kept.rows).size(), 1u) << "the one that was there";
+}
+
 TEST_F(WriterFollowTest, StartsAnewWhereItCannotFollow) {
   const std::vector<StoreBatch> batches = Commits();
   StoreBatch broken = batches[1];

@@ -41,6 +41,61 @@ INSTANTIATE_TEST_SUITE_P(FakeEtcd, StoreContractTest,
                              "FakeEtcd", [] { return std::make_unique<FakeHarness>(); }}),
                          [](const auto& info) { return info.param.name; });
 
+// Each of 300 packs gets an edit in one step, and every second answer of etcd is lost: the step is
+// begun again, over packs that have its edits already.
+TEST(EtcdFaultsTest, AFoldOfManyPacksThatIsBrokenOffGoesOn) {
+  FakeEtcd etcd(3);
+  EtcdStoreOptions options = OptionsOf(etcd);
+  options.fold_bytes = 0;
+  options.fold_step_bytes = 8 << 20;
+  StoreRows model;
+  StoreClient owner(*MakeEtcdStore(options));
+  ASSERT_TRUE(owner.Open().ok());
+  constexpr uint64_t kRecords = 600;  // Two a pack.
+  for (unsigned round = 0; round < 6; ++round) {
+    if (round == 1) etcd.Set({.answer_lost = 2});
+    std::vector<Row> puts;
+    for (uint64_t key = 1; key <= kRecords; key += round == 0 ? 1 : 2) {
+      puts.push_back({key, absl::StrCat(round, std::string(3900, 'x'))});
+    }
+    for (const Row& row : puts) model[row.key] = row.value;
+    const absl::Status status = owner.CommitNext(std::move(puts));
+    ASSERT_TRUE(status.ok()) << "round " << round << ": " << status;
+  }
+  etcd.Set({});
+  StoreClient next(*MakeEtcdStore(options));
+  const auto image = next.Open();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(RowsOf(*image), model);
+}
+
+// A page of all there is would take three times as long as a call may.
+TEST(EtcdFaultsTest, WhatTakesTooLongIsReadInSmallerPages) {
+  FakeEtcd etcd(4);
+  EtcdStoreOptions options = OptionsOf(etcd);
+  options.fold_bytes = 0;
+  options.fold_step_bytes = 8 << 20;
+  options.etcd.call_timeout = absl::Milliseconds(300);
+  StoreRows model;
+  {
+    StoreClient owner(*MakeEtcdStore(options));
+    ASSERT_TRUE(owner.Open().ok());
+    std::vector<Row> puts;
+    for (uint64_t key = 1; key <= 600; ++key) puts.push_back({key, std::string(3900, 'x')});
+    for (const Row& row : puts) model[row.key] = row.value;
+    ASSERT_TRUE(owner.CommitNext(std::move(puts)).ok());
+    ASSERT_TRUE(owner.CommitNext({{1, "y"}}).ok());  // By now the first is folded.
+    model[1] = "y";
+  }
+  etcd.Set({.key_us = 3000});
+  StoreClient next(*MakeEtcdStore(options));
+  const absl::Time began = absl::Now();
+  const auto image = next.Open();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(RowsOf(*image), model);
+  EXPECT_LT(absl::Now() - began, absl::Seconds(20));
+}
+
 // One pool through all that. Answers how much went wrong; failures are the test's.
 uint64_t Trial(unsigned seed) {
   std::minstd_rand random(seed);

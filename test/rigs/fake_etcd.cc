@@ -2,13 +2,16 @@
 
 #include <utility>
 
+#include "absl/time/clock.h"
+
 namespace cxlpool::fm {
 namespace {
 
 using etcdserverpb::Compare;
 
-constexpr size_t kKept = 400;  // Revisions that can be read still.
-constexpr int kLateBy = 60;    // Calls, at most.
+constexpr int kMaxOperations = 128;  // As etcd without --max-txn-ops.
+constexpr size_t kKept = 400;        // Revisions that can be read still.
+constexpr int kLateBy = 60;          // Calls, at most.
 
 // The keys that a request is of: one, or those from it up to `end`.
 template <typename Map>
@@ -74,6 +77,7 @@ grpc::Status FakeEtcd::Range(grpc::ServerContext*, const etcdserverpb::RangeRequ
     out.set_mod_revision(row->second.modified);
     if (!request->keys_only()) out.set_value(*row->second.bytes);
   }
+  absl::SleepFor(absl::Microseconds(faults_.key_us) * response->kvs_size());  // And others wait.
   return grpc::Status::OK;
 }
 
@@ -138,6 +142,9 @@ void FakeEtcd::DoWhatIsLate() {
 grpc::Status FakeEtcd::Txn(grpc::ServerContext*, const etcdserverpb::TxnRequest* request,
                            etcdserverpb::TxnResponse* response) {
   MutexLock lock(mutex_);
+  if (std::max(request->compare_size(), request->success_size()) > kMaxOperations) {
+    return {grpc::StatusCode::INVALID_ARGUMENT, "etcdserver: too many operations in txn request"};
+  }
   DoWhatIsLate();
   if (Happens(faults_.refused)) return Away();
   const auto put_off = [&] {

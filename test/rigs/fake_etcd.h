@@ -26,6 +26,8 @@ struct EtcdFaults {
   unsigned late = 0;         // Carried out some calls later; UNAVAILABLE at once.
   unsigned doubled = 0;      // Carried out, and again some calls later.
   unsigned stale_read = 0;   // As of some changes ago.
+  // No rate: so many microseconds a read takes for each key that it answers.
+  unsigned key_us = 0;
 };
 
 // Any thread.

@@ -38,11 +38,15 @@ struct EtcdRecords::FoldTxn {
   std::vector<uint64_t> gone = {};
   size_t bytes = 0;   // That it puts;
   size_t before = 0;  // of what was there.
+  // Also of those that stay as they are, as all do that were written before the step was broken
+  // off: each has two comparisons.
+  size_t read = 0;
   bool full = false;  // A pack of which some edits are left is not named twice.
 
   size_t packs() const { return puts.size() + gone.size(); }
   bool TakesMore(size_t more) const {
-    return !full && packs() < kReadPacks && bytes + more < kEtcdPartBytes / 2;
+    const size_t most = CXLPOOL_MUTANT("fold-counts-what-it-writes") ? SIZE_MAX : kReadPacks;
+    return !full && read < most && packs() < kReadPacks && bytes + more < kEtcdPartBytes / 2;
   }
   // How many bytes of edits: two packs that are side by side have more than one holds.
   size_t room() const {
@@ -190,6 +194,7 @@ absl::StatusOr<const Edit*> EtcdRecords::FoldPack(const Edit* at, const Edit* en
     return at;
   }
   // What was read has to be all there is: a read may be stale.
+  ++fold.read;
   if (there) AddCompare(fold.txn, key, "", read->kvs(0).mod_revision());
   AddCompare(fold.txn, there ? key + '\0' : request.key(), request.range_end(), 0);
   PackSums sums;

@@ -142,7 +142,9 @@ absl::Status EtcdRecords::Broken(absl::Status status) {
 
 // --- Reading.
 
-absl::StatusOr<RangeResponse> EtcdRecords::Read(const RangeRequest& request) {
+// `may_shrink`: a page that takes too long is the caller's to make smaller, as one that is too
+// large.
+absl::StatusOr<RangeResponse> EtcdRecords::Read(const RangeRequest& request, bool may_shrink) {
   const absl::Time deadline = absl::Now() + kOpenDeadline;
   while (true) {
     if (cancelled_) return absl::CancelledError("the store is closing; make the backup again");
@@ -152,6 +154,9 @@ absl::StatusOr<RangeResponse> EtcdRecords::Read(const RangeRequest& request) {
     if (absl::IsOutOfRange(answer.status())) return answer;
     // The answer is too large; or etcd has too much to do, which a smaller page is no worse for.
     if (absl::IsResourceExhausted(answer.status()) && request.limit() > 1) return answer;
+    if (absl::IsDeadlineExceeded(answer.status()) && may_shrink && request.limit() > 1) {
+      return answer;
+    }
     if (absl::Now() > deadline) return NoAnswer(answer.status());
     absl::SleepFor(kEtcdPause);
   }
@@ -182,18 +187,21 @@ bool EtcdRecords::IsAnothers(const std::string& text) const {
 absl::Status EtcdRecords::ReadAll(std::string from, const std::string& end, int64_t revision,
                                   int limit,
                                   const std::function<absl::Status(const KeyValue&)>& each) {
-  while (true) {
+  for (int most = limit;;) {
     RangeRequest request;
     request.set_key(from);
     request.set_range_end(end);
     request.set_limit(limit);
     request.set_revision(revision);
-    const auto page = Read(request);
-    if (absl::IsResourceExhausted(page.status())) {
+    const auto page = Read(request, /*may_shrink=*/true);
+    if (absl::IsResourceExhausted(page.status()) || absl::IsDeadlineExceeded(page.status())) {
       limit = std::max(limit / 8, 1);
+      // What took too long may have been too much, or etcd may have had no leader for a moment.
+      if (absl::IsResourceExhausted(page.status())) most = limit;
       continue;
     }
     if (!page.ok()) return page.status();
+    limit = std::min(2 * limit, most);
     for (const KeyValue& row : page->kvs()) {
       if (absl::Status status = each(row); !status.ok()) return status;
     }

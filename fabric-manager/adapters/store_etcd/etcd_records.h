@@ -78,7 +78,8 @@ class EtcdRecords {
   absl::Status Broken(absl::Status status);
 
   // Reading.
-  absl::StatusOr<etcdserverpb::RangeResponse> Read(const etcdserverpb::RangeRequest& request);
+  absl::StatusOr<etcdserverpb::RangeResponse> Read(const etcdserverpb::RangeRequest& request,
+                                                   bool may_shrink = false);
   absl::StatusOr<etcdserverpb::RangeResponse> ReadOne(const std::string& key, int64_t revision = 0);
   absl::StatusOr<std::string> ValueOf(const std::string& key);
   bool IsAnothers(const std::string& text) const;
