@@ -18,6 +18,8 @@ constexpr absl::Duration kMinHeartbeat = absl::Milliseconds(50), kMaxHeartbeat =
 constexpr absl::Duration kMaxLease = absl::Hours(1);
 constexpr absl::Duration kMinAttachTimeout = absl::Seconds(1), kMaxAttachTimeout = absl::Hours(1);
 constexpr absl::Duration kMinFence = absl::Seconds(1), kMaxFence = absl::Minutes(10);
+constexpr uint64_t kMinAuditRows = 1'000, kMaxAuditRows = 10'000'000;
+constexpr uint64_t kMinAuditBytes = 1 << 20, kMaxAuditBytes = 4ull << 30;
 constexpr absl::Duration kMinDiscover = absl::Milliseconds(100), kMaxDiscover = absl::Hours(1);
 
 // Files are only named here: whether they can be read is LoadTlsOf's to say, by the line that names
@@ -40,6 +42,19 @@ void ReadAccess(TomlReader access, FmConfig& config) {
     }
     access.Fail("admins", absl::StrCat("has \"", identity, "\", which nobody's certificate shows"),
                 "write identities such as \"cxlpool://operator/alice\"");
+  }
+}
+
+// How much of the audit trail is kept; the manager has all of it in memory.
+void ReadAudit(TomlReader audit, FmConfig& config) {
+  AuditLimits& limits = config.audit;
+  limits.max_rows = audit.Number("max_rows", limits.max_rows);
+  if (limits.max_rows < kMinAuditRows || limits.max_rows > kMaxAuditRows) {
+    audit.Fail("max_rows", "is out of range", "write from 1000 to 10000000");
+  }
+  limits.max_bytes = audit.Size("max_bytes", limits.max_bytes);
+  if (limits.max_bytes < kMinAuditBytes || limits.max_bytes > kMaxAuditBytes) {
+    audit.Fail("max_bytes", "is out of range", "write from \"1MiB\" to \"4GiB\"");
   }
 }
 
@@ -146,6 +161,8 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   config.metrics = metrics::ReadMetricsSettings(*toml, config.tls.has_value());
 
   if (toml->Has("access")) ReadAccess(toml->Table("access"), config);
+
+  ReadAudit(toml->Table("audit"), config);
 
   TomlReader store = toml->Table("store");
   const std::string kind = store.String("kind", "sqlite");

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "fabric-manager/model/audit/audit_chain.h"
 #include "fabric-manager/model/pool/region.h"
 #include "fabric-manager/model/pool/topology_entry.h"
 #include "fabric-manager/ports/fabric_settings.h"
@@ -47,8 +48,9 @@ struct FmConfig {
   FenceProgram fence;
   FabricSettings fabric;            // As the driver itself has read it.
   std::vector<std::string> admins;  // Identities that are admins whatever the pool's bindings say.
-  TopologyTables tables;            // Taken into the pool's records once: TakeInTopology.
-  std::string file;                 // This configuration.
+  AuditLimits audit;
+  TopologyTables tables;  // Taken into the pool's records once: TakeInTopology.
+  std::string file;       // This configuration.
   LogLevel log_level = LogLevel::kInfo;
   Policy default_policy = Policy::kPack;
   absl::Duration heartbeat = absl::Seconds(2);

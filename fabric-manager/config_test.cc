@@ -98,6 +98,9 @@ TEST(FmConfigTest, SaysWhatIsWrongAndWhere) {
       {{"/run/cxlpool/fabric", "fabric"}, "fabric.root: is no absolute path"},
       {{"[store]", "[tls]\nca = \"ca.pem\"\ncert = \"/c\"\nkey = \"/k\"\n[store]"},
        "tls.ca: is no absolute path"},
+      {{"[store]", "[audit]\nmax_rows = 999\n[store]"},
+       "audit.max_rows: is out of range (write from 1000 to 10000000)"},
+      {{"[store]", "[audit]\nmax_bytes = \"5GiB\"\n[store]"}, "audit.max_bytes: is out of range"},
       // Durations.
       {{"[store]", "[sessions]\nheartbeat = \"1ns\"\n[store]"},
        "sessions.heartbeat: is out of range (write from \"50ms\" to \"1m\")"},

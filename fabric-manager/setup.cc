@@ -96,6 +96,7 @@ Writer::Options WriterOptionsOf(const FmConfig& config) {
   Writer::Options options;
   if (!CXLPOOL_MUTANT("fabric-rules-are-lost")) options.fabric = config.fabric.rules;
   if (!CXLPOOL_MUTANT("default-policy-is-lost")) options.default_policy = config.default_policy;
+  if (!CXLPOOL_MUTANT("audit-limits-are-lost")) options.audit = config.audit;
   return options;
 }
 

@@ -41,6 +41,10 @@ server_name = "localhost"
 [access]
 admins = ["cxlpool://operator/breakglass", "spiffe://site/safe"]
 
+[audit]
+max_rows = 200000
+max_bytes = "64MiB"
+
 [store]
 path = "DIR/store/pool.db"
 
@@ -176,15 +180,17 @@ TEST_F(SetupTest, EveryKeyOfEtcdReachesTheStore) {
 TEST_F(SetupTest, EveryKeyReachesItsPart) {
   const FmConfig config = Parse(kEmulated);
   // A person who adds a field names it here, and says below whom it reaches.
-  const auto& [listen, tls, metrics, store, store_path, etcd, fence, settings, admins, tables, file,
-               log_level, default_policy, heartbeat, lease, attach_timeout, discover_period,
-               where] = config;
+  const auto& [listen, tls, metrics, store, store_path, etcd, fence, settings, admins, audit,
+               tables, file, log_level, default_policy, heartbeat, lease, attach_timeout,
+               discover_period, where] = config;
   FabricCapabilities fabric;
   fabric.driver = "fake";
   fabric.isolates = true;
 
   const Writer::Options writer = WriterOptionsOf(config);
   EXPECT_EQ(writer.default_policy, Policy::kLatency);
+  EXPECT_EQ(writer.audit.max_rows, 200'000u);
+  EXPECT_EQ(writer.audit.max_bytes, 64u << 20);
   EXPECT_TRUE(writer.fabric.slots);
   EXPECT_NE(writer.fabric.check_host, nullptr);
   EXPECT_EQ(writer.fabric.check_host, settings.rules.check_host);

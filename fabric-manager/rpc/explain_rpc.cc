@@ -53,7 +53,8 @@ absl::Status ExplainRegion(const ViewHolder& views, const std::string& name,
         .subject = name,
         .problem = "GONE",
         .text = absl::StrCat("the last Region of that name is gone: ", end->reason),
-        .since = end->time},
+        .since = end->time,
+        .commands = {absl::StrCat("cxlpool event list --of ", name)}},
        out->add_findings());
   return absl::OkStatus();
 }

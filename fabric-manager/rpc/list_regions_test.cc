@@ -39,9 +39,7 @@ class ListRegionsTest : public testing::Test {
   void Put(const Region& region) {
     view_.regions.Change({{std::make_shared<const Region>(region)}});
   }
-  void Remove(const std::string& id) {
-    view_.regions.Change({{view_.regions.Find(id), true}});
-  }
+  void Remove(const std::string& id) { view_.regions.Change({{view_.regions.Find(id), true}}); }
   void PutMany(int count) {
     std::vector<RegionTable::Edit> edits;
     for (int i = 0; i < count; ++i) {

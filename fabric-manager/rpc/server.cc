@@ -21,6 +21,11 @@
 namespace cxlpool::fm {
 namespace {
 
+std::function<std::vector<CertificateEnd>()> CertificatesOf(std::shared_ptr<TlsSource> tls) {
+  if (tls == nullptr) return nullptr;
+  return [tls = std::move(tls)] { return EndsOf(*tls->current()); };
+}
+
 // What belongs together for as long as it listens. A member is used by those that come after it,
 // and ends after them.
 class Server final : public RpcServer {
@@ -29,6 +34,8 @@ class Server final : public RpcServer {
          HostSessions* sessions, Store* store, const ViewHolder* views, WatchHub* watch)
       : refusal_trail_(&clock_, &answers_,
                        [pool](auto refusals) { pool->RecordRefusals(std::move(refusals)); }),
+        server_health_(&clock_, &answers_, &health_, &refused_,
+                       {options.meters, CertificatesOf(options.tls)}),
         backups_(store, options.store_directory, &answers_, options.meters),
         pool_(pool, views, watch, &answers_, options.fabric),
         inventory_(pool, views, &backups_, &answers_, &server_health_, options.fabric.driver),
@@ -110,7 +117,7 @@ class Server final : public RpcServer {
   HealthRpc health_;
   Loop answers_{"fm-answers"};
   RefusalTrail refusal_trail_;
-  ServerHealth server_health_{&clock_, &answers_, &health_, &refused_};
+  ServerHealth server_health_;
   BackupStreams backups_;
   PoolRpc pool_;
   InventoryRpc inventory_;

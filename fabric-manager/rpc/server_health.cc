@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "proto/support/log.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -52,6 +53,16 @@ Finding FindingOf(const RefusedPeers::Refused& refused, absl::Time now) {
   return finding;
 }
 
+// A certificate of the manager's that ends soon: after that nobody can connect.
+Finding FindingOf(const CertificateEnd& end, absl::Time now) {
+  const bool ended = end.facts.ExpiredAt(now);
+  return {.urgency = ended ? Urgency::kWrong : Urgency::kNote,
+          .problem = "CERTIFICATE_ENDS",
+          .text = absl::StrCat(end.what, ended ? " ended at " : " ends at ",
+                               UtcText(end.facts.not_after), ": ", end.remedy),
+          .commands = CommandsIn(end.remedy)};
+}
+
 }  // namespace
 
 void ServerHealth::SetServing(bool serving) {
@@ -88,6 +99,36 @@ void ServerHealth::LogStore(const absl::Status& status) {
   LogError("store", "full, changes are refused until there is space: ", status.message());
 }
 
+// As the alerts CxlpoolAuditChainBroken, CxlpoolCertificateExpires and CxlpoolBackupOld.
+void ServerHealth::AddOwn(std::vector<Finding>& findings) const {
+  const absl::Time now = clock_->Now();
+  if (own_.certificates != nullptr) {
+    for (const CertificateEnd& end : own_.certificates()) {
+      if (end.facts.not_after - now < kCertificateEndsSoon) findings.push_back(FindingOf(end, now));
+    }
+  }
+  if (own_.meters == nullptr) return;
+  if (!own_.meters->audit_chain_ok) {
+    findings.push_back({.urgency = Urgency::kWrong,
+                        .problem = "AUDIT_ALTERED",
+                        .text = "the audit trail is not as it was written: rows of it were "
+                                "altered, taken out or swapped, or its end was cut off",
+                        .since = started_,
+                        .commands = {"cxlpool audit verify", "cxlpool backup FILE"}});
+  }
+  const int64_t backup_s = own_.meters->last_backup_s;
+  const absl::Time last = backup_s == 0 ? started_ : absl::FromUnixSeconds(backup_s);
+  if (now - last > kBackupIsOld) {
+    findings.push_back({.urgency = Urgency::kNote,
+                        .problem = "BACKUP_OLD",
+                        .text = backup_s == 0
+                                    ? "no backup was taken since the manager started"
+                                    : absl::StrCat("the last backup was taken at ", UtcText(last)),
+                        .since = last,
+                        .commands = {"cxlpool backup FILE"}});
+  }
+}
+
 std::vector<Finding> ServerHealth::Findings() const {
   std::vector<Finding> findings;
   {
@@ -100,6 +141,7 @@ std::vector<Finding> ServerHealth::Findings() const {
                           .commands = SpaceCommands(store_)});
     }
   }
+  AddOwn(findings);
   for (const RefusedPeers::Refused& refused : refused_->Latest()) {
     findings.push_back(FindingOf(refused, clock_->Now()));
   }

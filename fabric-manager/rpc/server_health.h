@@ -1,9 +1,11 @@
 // What is wrong with the manager itself and with those who call it, which no record says: a store
-// that takes no changes, and peers that are refused. For health checks and for Explain.
+// that takes no changes, an audit trail that was altered, certificates that end, backups that
+// nobody takes, and peers that are refused. For health checks and for Explain.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_SERVER_HEALTH_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_SERVER_HEALTH_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,10 +13,19 @@
 #include "fabric-manager/rpc/refused_peers.h"
 #include "fabric-manager/rpc/standard_rpc.h"
 #include "fabric-manager/service/explain.h"
+#include "fabric-manager/service/meters.h"
 #include "proto/support/executor.h"
 #include "proto/support/mutex.h"
+#include "proto/support/tls.h"
 
 namespace cxlpool::fm {
+
+// What the manager knows of itself. `meters`, null: nothing is counted. `certificates`: EndsOf its
+// own, any thread; null: it has none.
+struct OwnFacts {
+  const Meters* meters = nullptr;
+  std::function<std::vector<CertificateEnd>()> certificates = nullptr;
+};
 
 // Any thread.
 class ServerHealth {
@@ -23,9 +34,18 @@ class ServerHealth {
   // waits for them would never make the change that shows that there is space again.
   static constexpr absl::Duration kFullFor = absl::Minutes(1);
 
+  // So long after the last whole backup, or after its start, the manager asks for one.
+  static constexpr absl::Duration kBackupIsOld = absl::Hours(24);
+
   // `timer` is stopped before this goes. All outlive this.
-  ServerHealth(const Clock* clock, Executor* timer, HealthRpc* health, RefusedPeers* refused)
-      : clock_(clock), timer_(timer), health_(health), refused_(refused) {}
+  ServerHealth(const Clock* clock, Executor* timer, HealthRpc* health, RefusedPeers* refused,
+               OwnFacts own = {})
+      : clock_(clock),
+        timer_(timer),
+        health_(health),
+        refused_(refused),
+        own_(std::move(own)),
+        started_(clock->Now()) {}
 
   // Whether the manager serves at all. Begins with no.
   void SetServing(bool serving);
@@ -33,7 +53,8 @@ class ServerHealth {
   // STORE_FULL: the store refused a change. OK: it took the first one since.
   void NoteStore(const absl::Status& status);
 
-  // A store that is full, until it took a change; and peers that were refused in the last minutes.
+  // A store that is full, until it took a change; what is wrong with the manager itself; and peers
+  // that were refused in the last minutes.
   std::vector<Finding> Findings() const;
 
  private:
@@ -41,6 +62,7 @@ class ServerHealth {
   void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { health_->SetServing(serving_ && !refuses_); }
 
   void LogStore(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddOwn(std::vector<Finding>& findings) const;
 
   static constexpr absl::Duration kLogsFullEvery = absl::Minutes(1);
 
@@ -48,6 +70,8 @@ class ServerHealth {
   Executor* const timer_;
   HealthRpc* const health_;
   RefusedPeers* const refused_;
+  const OwnFacts own_;
+  const absl::Time started_;
 
   mutable Mutex mutex_;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;

@@ -90,6 +90,38 @@ TEST_F(ServerHealthTest, ATimerOfAnEarlierRefusalDoesNotMakeAnEndedServerServe) 
   EXPECT_FALSE(health.serving());
 }
 
+TEST_F(ServerHealthTest, SaysWhatIsWrongWithTheManagerItself) {
+  Meters meters;
+  CertificateEnd end{"the certificate in fm.pem", {}, "run `cxlpool pki renew manager fm`"};
+  end.facts.not_after = executor.Now() + absl::Hours(15 * 24);
+  const ServerHealth own(&executor, &executor, &health, &refused,
+                         {&meters, [&] { return std::vector<CertificateEnd>{end}; }});
+  const auto problems = [&own] {
+    std::vector<std::string> problems;
+    for (const Finding& finding : own.Findings()) problems.push_back(finding.problem);
+    return problems;
+  };
+  EXPECT_THAT(problems(), IsEmpty());
+  executor.Advance(absl::Hours(23));
+  EXPECT_THAT(problems(), IsEmpty());
+  executor.Advance(absl::Hours(2));
+  EXPECT_THAT(problems(), ElementsAre("CERTIFICATE_ENDS", "BACKUP_OLD"));
+  EXPECT_EQ(own.Findings()[1].text, "no backup was taken since the manager started");
+  meters.last_backup_s = absl::ToUnixSeconds(executor.Now());
+  EXPECT_THAT(problems(), ElementsAre("CERTIFICATE_ENDS"));
+  EXPECT_EQ(own.Findings()[0].urgency, Urgency::kNote);
+  EXPECT_THAT(own.Findings()[0].commands, ElementsAre("cxlpool pki renew manager fm"));
+  end.facts.not_after = executor.Now();
+  EXPECT_EQ(own.Findings()[0].urgency, Urgency::kWrong);
+  end.facts.not_after = absl::InfiniteFuture();
+  meters.audit_chain_ok = false;
+  ASSERT_THAT(problems(), ElementsAre("AUDIT_ALTERED"));
+  EXPECT_EQ(own.Findings()[0].urgency, Urgency::kWrong);
+  executor.Advance(absl::Hours(25));
+  EXPECT_THAT(problems(), ElementsAre("AUDIT_ALTERED", "BACKUP_OLD"));
+  EXPECT_THAT(own.Findings()[1].text, HasSubstr("the last backup was taken at "));
+}
+
 TEST_F(ServerHealthTest, RefusedPeersAreSaidWithTheCommandThatLetsThemIn) {
   Refuse("ipv4:10.0.0.7", true);
   executor.Advance(absl::Seconds(30));

@@ -20,12 +20,6 @@
 
 namespace cxlpool::fm {
 
-// How much of the trail is kept: then rows are dropped, the oldest first.
-struct AuditLimits {
-  size_t max_rows = 100'000;
-  size_t max_bytes = 32 << 20;
-};
-
 // The entry of one change, whose `inverse` says what was there before. `change` is not empty.
 AuditEntry EntryOf(const Audit& audit, const Change& change, const Change& inverse,
                    uint64_t revision);

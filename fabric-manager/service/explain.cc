@@ -299,7 +299,7 @@ void ExplainLease(const Region& region, absl::Time now, Findings& out) {
   out.Say(Urgency::kNote, "LEASE_ENDS",
           absl::StrCat("it is released by itself at ", UtcText(region.expire_time),
                        " unless it is renewed"),
-          {absl::StrCat("cxlpool region renew ", region.id)});
+          {absl::StrCat("cxlpool region renew ", region.id, " --ttl 1h")});
 }
 
 // What the operator has to know of the pool as a whole. A pool without a device says only that: it
@@ -325,7 +325,7 @@ std::vector<Finding> ExplainPool(const PoolView& view) {
             absl::StrCat("one device has ", FormatByteSize(MostFreeOnOneDevice(view)),
                          " free, and the largest run of free bytes on any is ",
                          FormatByteSize(capacity.largest_free_bytes)),
-            {"cxlpool region allocate --max-extents 16 ..."});
+            {"cxlpool region allocate NAME --size SIZE --max-extents 16"});
   }
   return out.Take();
 }

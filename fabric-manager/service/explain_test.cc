@@ -259,7 +259,8 @@ TEST(ExplainTest, ALeaseThatEndsSoonIsANote) {
   pool.region.expire_time = kNow + kLeaseEndsSoon + absl::Seconds(1);
   EXPECT_THAT(pool.OfRegion(), IsEmpty());
   pool.region.expire_time = kNow + absl::Minutes(1);
-  EXPECT_THAT(Only(pool.OfRegion(), "LEASE_ENDS").commands, ElementsAre("cxlpool region renew kv"));
+  EXPECT_THAT(Only(pool.OfRegion(), "LEASE_ENDS").commands,
+              ElementsAre("cxlpool region renew kv --ttl 1h"));
 }
 
 TEST(ExplainTest, HostsThatCannotTakeAnything) {

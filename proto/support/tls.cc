@@ -321,20 +321,20 @@ absl::Status TlsErrorAt(const absl::Status& status, const TlsFiles& files,
   return refusal->ToStatus();
 }
 
+std::vector<CertificateEnd> EndsOf(const TlsMaterial& material) {
+  if (material.cert.empty()) return {};
+  return {{absl::StrCat("the certificate in ", material.cert_file), material.leaf,
+           absl::StrCat(RenewCommand(material.leaf), ", then reload (SIGHUP)")},
+          {"the pool's authority", material.authority,
+           "make a new one (`cxlpool pki init --dir DIR`) and issue every certificate again "
+           "(docs/operations.md, Certificates)"}};
+}
+
 std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time now) {
   std::vector<std::string> warnings;
-  if (material.cert.empty()) return warnings;  // It has none of its own.
-  const struct {
-    const CertificateFacts& facts;
-    std::string what, remedy;
-  } all[] = {
-      {material.leaf, absl::StrCat("the certificate in ", material.cert_file),
-       absl::StrCat(RenewCommand(material.leaf), ", then reload (SIGHUP)")},
-      {material.authority, "the pool's authority",
-       "make a new one and issue every certificate again (docs/operations.md, Certificates)"}};
-  for (const auto& [facts, what, remedy] : all) {
-    if (!facts.ExpiredAt(now) && !facts.EndsSoonAt(now)) continue;
-    warnings.push_back(absl::StrCat(what, " ", EndText(facts, now), " (", remedy, ")"));
+  for (const CertificateEnd& end : EndsOf(material)) {
+    if (!end.facts.ExpiredAt(now) && !end.facts.EndsSoonAt(now)) continue;
+    warnings.push_back(absl::StrCat(end.what, " ", EndText(end.facts, now), " (", end.remedy, ")"));
   }
   return warnings;
 }

@@ -74,8 +74,17 @@ absl::Status TlsErrorAt(const absl::Status& status, const TlsFiles& files,
 absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse& use,
                               absl::string_view file);
 
-// Remarks about certificates that have ended or end within kCertificateWarning, with the
-// remedy; a line each. Empty: nothing.
+// A certificate whose end is to be known before it comes.
+struct CertificateEnd {
+  std::string what;  // "the pool's authority"
+  CertificateFacts facts;
+  std::string remedy;  // With its commands in backticks.
+};
+// The process's own and its authority's; none where it has none of its own.
+std::vector<CertificateEnd> EndsOf(const TlsMaterial& material);
+
+// Remarks about those that have ended or end within kCertificateWarning, with the remedy; a line
+// each. Empty: nothing.
 std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time now);
 
 // That neither the leaf nor its authority has ended by `now`. FAILED_PRECONDITION/TLS_EXPIRED,

@@ -16,7 +16,9 @@ std::string Rewritten(fm::Key key, const std::string& row) {
   const auto record = fm::DecodeRecord(key, row);
   if (!record.ok()) return "";
   if (const auto* meta = std::get_if<fm::PoolMeta>(&*record)) return fm::EncodePool(*meta);
-  return fm::EncodeItem(std::get<fm::Item>(*record));
+  const fm::Item& item = std::get<fm::Item>(*record);
+  if (const auto* row = std::get_if<fm::AuditRowPtr>(&item)) (void)fm::DecodeEntries(**row);
+  return fm::EncodeItem(item);
 }
 
 // What was read is what is written: read and written again it stays.

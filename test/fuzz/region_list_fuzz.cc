@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/rpc/list_events.h"
 #include "fabric-manager/rpc/list_inventory.h"
 #include "fabric-manager/rpc/list_regions.h"
 #include "fabric-manager/rpc/region_filter.h"
+#include "fabric-manager/service/record_codec.h"
 #include "test/fuzz/fuzz_target.h"
 
 namespace cxlpool::fuzz {
@@ -31,6 +33,24 @@ const fm::PoolView& ThreeRegions() {
     return made;
   }();
   return *view;
+}
+
+const fm::AuditTrail& ThreeEvents() {
+  static const fm::AuditTrail* const trail = [] {
+    auto* made = new fm::AuditTrail({});
+    fm::AuditBounds bounds;
+    fm::Change rows;
+    for (const size_t entries : {1, 2}) {
+      fm::AuditRow row;
+      row.key = rows.size() + 1;
+      row.bytes = fm::EncodeEntries(std::vector<fm::AuditEntry>(entries));
+      bounds.head = row.head = fm::NextHead(bounds.head, row.bytes);
+      rows.push_back(std::make_shared<const fm::AuditRow>(std::move(row)));
+    }
+    made->Load(bounds, rows);
+    return made;
+  }();
+  return *trail;
 }
 
 // Lists from the first page on what the text asks for; then with what it says is a token.
@@ -63,6 +83,11 @@ CXLPOOL_FUZZ(region_list) {
   devices.set_page_token(token);
   v1::ListDevicesResponse device_page;
   (void)fm::ListDevices(ThreeRegions(), devices, &device_page);
+  v1::ListEventsRequest events;
+  events.set_page_token(token);
+  v1::ListEventsResponse event_page;
+  (void)fm::ListEvents(ThreeEvents(), ThreeRegions(), fm::Caller::Admin("a"), events, &event_page);
+  Require(event_page.events_size() <= 3);
   v1::GetTopologyRequest topology;
   topology.set_page_token(token);
   v1::Topology topology_page;

@@ -230,13 +230,13 @@ class ExplainTest(PoolTest):
         self.assertIn('one device has 512 MiB free', finding['text'])
         with self.assertRaisesRegex(CliError, 'POOL_FRAGMENTED'):
             self.pool.allocate('big', '256MiB', None, wait=False)
-        self.assertEqual(finding['commands'][0], 'cxlpool region allocate --max-extents 16 ...')
-        self.pool.allocate('big', '256MiB', None, '--max-extents', '16', wait=False)
+        self.run_said(finding['commands'][0], NAME='big', SIZE='256MiB')
+        self.assertEqual(self.pool.cli('region', 'show', 'big')['size_bytes'], str(256 << 20))
 
     def test_a_lease_that_ends(self):
         self.pool.allocate('kv', '64MiB', None, '--ttl', '5m', wait=False)
         finding = self.wait_said('region/kv', 'LEASE_ENDS')
-        self.run_said(finding['commands'][0] + ' --ttl 1h')
+        self.run_said(finding['commands'][0])
         self.wait_ended('region/kv', 'LEASE_ENDS')
 
     def test_b_certificate_that_ends(self):
@@ -256,6 +256,7 @@ class ExplainTest(PoolTest):
         self.pool.release('kv')
         gone = self.findings('region/kv')['regions/kv', 'GONE']
         self.assertIn('scrubbed', gone['text'])
+        self.assertIn('ReleaseRegion', self.run_said(gone['commands'][0]))
         for what, reason in (('region/nil', 'UNKNOWN_REGION'), ('host/nil', 'UNKNOWN_HOST'), ('device/nil', 'UNKNOWN_DEVICE'),
                              ('region/N', 'BAD_NAME'), ('kv', 'USAGE'), ('tenant/ml', 'USAGE')):
             with self.assertRaisesRegex(CliError, reason):

@@ -1,5 +1,6 @@
 """The list of seeded defects is that of the code; and what runs it tells caught, survived, hung and void apart."""
 
+import re
 import stat
 import sys
 import tempfile
@@ -16,6 +17,17 @@ from testbed.testing import main  # noqa: E402
 class ListTest(unittest.TestCase):
     def test_list_and_code_name_the_same_defects(self):
         self.assertEqual([], seeded.differences())
+
+    def test_each_test_of_the_list_is_there(self):
+        """Those that are named whole; a pattern that fits none is found when it is run."""
+        there = set()
+        for path in seeded.REPOSITORY.rglob('*.cc'):
+            if 'build' not in path.relative_to(seeded.REPOSITORY).parts:
+                there.update(re.findall(r'^(?:TYPED_)?TEST(?:_F|_P)?\((\w+),\s*(\w+)\)', path.read_text(), re.M))
+        for mutant in seeded.listed():
+            for command in mutant.tests:
+                for name in re.findall(r'(?:=|:)(\w+\.\w+)(?=$|:)', command):
+                    self.assertIn(tuple(name.split('.')), there, f'{mutant.name}: {name} is no test any more')
 
 
 class RunTest(unittest.TestCase):

@@ -1,6 +1,7 @@
 // cxlpool access and cxlpool token: which identity has which role.
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "proto/support/token.h"
 #include "tools/cli/render/words.h"
 #include "tools/cli/subcommands.h"
@@ -115,7 +116,7 @@ void AddTokenCommands(CLI::App& app, Chosen& chosen) {
                 [&](google::protobuf::Duration term) { command.term = term; });
     return PoolCommand(command);
   });
-  AddBare<ListTokens>(token, "list", "List the tokens and what they may do", chosen)->alias("ls");
+  AddBareList<ListTokens>(token, "List the tokens and what they may do", chosen);
   auto* revoke = token->add_subcommand("revoke", "End a token; the calls that show it end at once");
   auto name = std::make_shared<Flag>();
   revoke->add_option("NAME", *name, "Name of the token")->type_name("")->required();
@@ -123,7 +124,9 @@ void AddTokenCommands(CLI::App& app, Chosen& chosen) {
     RevokeAccess command;
     fields.RequestId(chosen.request_id,
                      [&](std::string id) { command.request.set_request_id(id); });
-    fields.Name("tokens", *name, [&](std::string full) {
+    // Also as lists have it.
+    const Flag plain = std::string(absl::StripPrefix(name->value_or(""), kTokenIdentity));
+    fields.Name("tokens", plain, [&](std::string full) {
       command.request.set_identity(absl::StrCat(kTokenIdentity, ShortName(full)));
     });
     return PoolCommand(command);
@@ -136,7 +139,7 @@ void AddAccessCommands(CLI::App& app, Chosen& chosen) {
   CLI::App* access =
       app.add_subcommand("access", "Who may do what: list, grant and revoke roles, whoami");
   access->require_subcommand(1);
-  AddBare<ListAccess>(access, "list", "List the roles that identities have", chosen)->alias("ls");
+  AddBareList<ListAccess>(access, "List the roles that identities have", chosen);
   AddGrant(access, chosen);
   AddRevokeRole(access, chosen);
   AddBare<ShowSelf>(access, "whoami", "Who the manager takes you for", chosen);

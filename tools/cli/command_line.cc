@@ -168,7 +168,9 @@ bool HasNames(const Command& command) {
          !std::holds_alternative<ApplyTopology>(*pool) && !std::holds_alternative<Backup>(*pool) &&
          !std::holds_alternative<WatchRegions>(*pool) &&
          !std::holds_alternative<ListHolders>(*pool) &&
-         !std::holds_alternative<RemoveHost>(*pool) && !std::holds_alternative<RemoveTenant>(*pool);
+         !std::holds_alternative<RemoveHost>(*pool) &&
+         !std::holds_alternative<RemoveTenant>(*pool) &&
+         !std::holds_alternative<ListEvents>(*pool) && !std::holds_alternative<VerifyAudit>(*pool);
 }
 
 absl::StatusOr<Invocation> Finish(const GlobalFlags& flags, Chosen chosen,

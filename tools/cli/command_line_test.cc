@@ -587,9 +587,12 @@ TEST(CommandLineTest, OutputIsForPeopleForProgramsOrNames) {
   EXPECT_TRUE(Parsed({"region", "list", "--fail-fast"}).fail_fast);
   EXPECT_FALSE(Parsed({"region", "list"}).verbose);
   EXPECT_TRUE(Parsed({"region", "list", "--verbose"}).verbose);
-  for (const char* kind : {"region", "host", "device", "tenant", "certificate"}) {
+  for (const char* kind :
+       {"region", "host", "device", "tenant", "certificate", "access", "token", "event"}) {
     EXPECT_TRUE(Parsed({kind, "list", "-w"}).watch) << kind;
   }
+  EXPECT_EQ(ReasonFor({"event", "list", "-o", "name"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"audit", "verify", "-o", "name"}), "USAGE");
   EXPECT_TRUE(Parsed({"capacity", "--watch"}).watch);
   EXPECT_TRUE(Parsed({"top", "--watch"}).watch);
   EXPECT_EQ(Pool<ShowTop>({"top"}).most, 10u);

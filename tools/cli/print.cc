@@ -1,5 +1,6 @@
 #include "tools/cli/print.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/render/error_text.h"
@@ -13,13 +14,16 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 
-// A line for each resource: the message itself where it has a name, else each of the messages in
-// it that has one.
+// A line for each resource: the message itself where it has a name, an identity (a role's) or a
+// subject (what is revoked), else each of the messages in it that has one.
 std::string NamesOf(const google::protobuf::Message& message) {
   const auto* reflection = message.GetReflection();
-  const FieldDescriptor* name = message.GetDescriptor()->FindFieldByName("name");
-  if (name != nullptr && name->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-    return absl::StrCat(Printable(ShortName(reflection->GetString(message, name))), "\n");
+  for (const char* field : {"name", "identity", "subject"}) {
+    const FieldDescriptor* name = message.GetDescriptor()->FindFieldByName(field);
+    if (name == nullptr || name->cpp_type() != FieldDescriptor::CPPTYPE_STRING) continue;
+    const std::string text = reflection->GetString(message, name);
+    const bool is_uri = absl::StrContains(text, "://");
+    return absl::StrCat(Printable(is_uri ? text : ShortName(text)), "\n");
   }
   std::string out;
   std::vector<const FieldDescriptor*> set;

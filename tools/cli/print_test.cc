@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 
 namespace cxlpool::cli {
@@ -22,6 +23,21 @@ TEST(PrintTest, YamlHasTheFieldsOfJson) {
   ASSERT_TRUE(Print(printer, hosts, "for people").ok());
   EXPECT_THAT(out.str(), StartsWith("hosts:\n- name: hosts/host-a\n  identity: \"\"\n"));
   EXPECT_THAT(out.str(), HasSubstr("\n  memory_block_bytes: \"0\"\n"));
+}
+
+TEST(PrintTest, NamesOfWhatHasNone) {
+  v1::ListRoleBindingsResponse bindings;
+  bindings.add_role_bindings()->set_identity("cxlpool://token/scraper");
+  bindings.add_role_bindings()->set_identity("spiffe://site/ci");
+  v1::ListRevocationsResponse revocations;
+  revocations.add_revocations()->set_subject("7A01");
+  revocations.add_revocations()->set_subject("cxlpool://operator/alice");
+  std::ostringstream out;
+  Printer printer{.out = out, .err = out, .format = OutputFormat::kName};
+  ASSERT_TRUE(Print(printer, bindings, "").ok());
+  ASSERT_TRUE(Print(printer, revocations, "").ok());
+  EXPECT_EQ(out.str(),
+            "cxlpool://token/scraper\nspiffe://site/ci\n7A01\ncxlpool://operator/alice\n");
 }
 
 TEST(PrintTest, OneOfManyIsALineOrBeginsWithOne) {

@@ -74,6 +74,12 @@ struct AuditRow {
 };
 using AuditRowPtr = std::shared_ptr<const AuditRow>;
 
+// How much of the chain is kept: then rows are dropped, the oldest first.
+struct AuditLimits {
+  size_t max_rows = 100'000;
+  size_t max_bytes = 32 << 20;
+};
+
 // The place of the row of these bytes behind `before`.
 AuditHead NextHead(const AuditHead& before, absl::string_view bytes);
 
