@@ -10,6 +10,9 @@ LISTS = sorted(Path(__file__).parent.glob('*.toml'), key=lambda path: (path.name
 CODE = ('proto', 'fabric-manager', 'host-agent', 'libpool', 'tools/cli', 'tools/dra')
 SWITCH = re.compile(r'CXLPOOL_MUTANT\("([^"]*)"\)')
 NAME = re.compile(r'[a-z0-9]+(-[a-z0-9]+)*')
+TEST = re.compile(r'^(?:TYPED_)?TEST(?:_F|_P)?\((\w+),\s*(\w+)\)', re.M)
+# A test that a command line names whole; a pattern that fits none is found when it is run.
+NAMED = re.compile(r'(?:=|:)(\w+\.\w+)(?=$|:)')
 KEYS = {'name', 'wrong', 'rows', 'tests'}
 
 
@@ -52,6 +55,15 @@ def programs():
     return found
 
 
+def tests():
+    """The tests of GoogleTest, as Suite.Name."""
+    found = set()
+    for folder in (*CODE, 'test', 'tools'):
+        for path in (REPOSITORY / folder).rglob('*.cc'):
+            found.update(f'{suite}.{name}' for suite, name in TEST.findall(path.read_text()))
+    return found
+
+
 def differences():
     """What is wrong between list and code, a line each."""
     built = programs()
@@ -59,6 +71,9 @@ def differences():
     names = [mutant.name for mutant in listed()]
     code = switches()
     wrong = [f'{name}: no CMakeLists.txt makes {test}' for name, test in sorted(unknown) if test not in built]
+    there = tests()
+    wrong += [f'{mutant.name}: {test} is no test any more' for mutant in listed() for command in mutant.tests
+              for test in NAMED.findall(command) if test not in there]
     wrong += [f'{name}: is listed twice' for name in sorted(set(names)) if names.count(name) > 1]
     wrong += [f'{name}: is listed, and no code has it' for name in sorted(set(names) - set(code))]
     wrong += [f'{name}: {", ".join(places)} has it, and it is not listed'
