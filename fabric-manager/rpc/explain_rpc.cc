@@ -14,8 +14,9 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr size_t kMaxFindings = 1000;
+constexpr size_t kMaxFindings = 1000;  // Of one answer; the others are counted in `left_out`.
 
+// The numbers of Urgency are those of the API. A time that is not known is not set.
 void Fill(Finding finding, v1::Finding* out) {
   out->set_urgency(static_cast<v1::Finding::Urgency>(finding.urgency));
   out->set_subject(std::move(finding.subject));
@@ -35,12 +36,14 @@ absl::Status Unknown(const char* reason, const std::string& name) {
                 "see `cxlpool doctor` for whatever needs somebody", {{"name", name}});
 }
 
-// One that is gone is explained by its end.
+// The Region of that name or, where the name is a UUID, of that tag. One that is gone is explained
+// by how it ended, for as long as that is known; then it is UNKNOWN_REGION.
 absl::Status ExplainRegion(const ViewHolder& views, const std::string& name,
                            v1::ExplainResponse* out) {
   const PoolViewPtr view = views.Get();
   const auto id = ParseResourceName("regions", name);
   if (!id.ok()) return id.status();
+  // A tag that no Region has gives an empty name, and no Region has that either.
   Uuid tag;
   const RegionPtr region = view->regions.Find(ParseUuid(*id, tag) ? views.IdOfTag(tag) : *id);
   if (region != nullptr) {
@@ -59,6 +62,7 @@ absl::Status ExplainRegion(const ViewHolder& views, const std::string& name,
   return absl::OkStatus();
 }
 
+// One that is retired is there, and nothing is wrong with it.
 absl::Status ExplainHost(const PoolView& view, const std::string& name, v1::ExplainResponse* out) {
   const auto id = ParseResourceName("hosts", name);
   if (!id.ok()) return id.status();
@@ -68,6 +72,7 @@ absl::Status ExplainHost(const PoolView& view, const std::string& name, v1::Expl
   return absl::OkStatus();
 }
 
+// Also one that is laid down and was never seen.
 absl::Status ExplainDevice(const PoolView& view, const std::string& name,
                            v1::ExplainResponse* out) {
   const auto id = ParseResourceName("devices", name);
@@ -78,6 +83,7 @@ absl::Status ExplainDevice(const PoolView& view, const std::string& name,
   return absl::OkStatus();
 }
 
+// The whole pool, the worst first, with what is wrong with the manager itself.
 void ExplainAll(const PoolView& view, std::vector<Finding> of_manager, v1::ExplainResponse* out) {
   Diagnosis diagnosis = Diagnose(view, std::move(of_manager), absl::Now(), kMaxFindings);
   FillAll(std::move(diagnosis.findings), out);
@@ -86,6 +92,9 @@ void ExplainAll(const PoolView& view, std::vector<Finding> of_manager, v1::Expla
 
 }  // namespace
 
+// Of the records alone, in one view: it waits for no host and no fabric, and answers while they
+// hang. What is neither a host nor a device is taken for a Region, whose parser refuses other
+// names.
 void InventoryRpc::Explain(UnaryCall<v1::ExplainRequest, v1::ExplainResponse>& call) {
   const std::string& name = call.request().name();
   v1::ExplainResponse* const out = call.response();

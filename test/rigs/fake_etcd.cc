@@ -35,6 +35,7 @@ FakeEtcd::FakeEtcd(unsigned seed) : random_(seed) {
 
 FakeEtcd::~FakeEtcd() { server_->Shutdown(); }
 
+// For calls from now on; what was put off before is still carried out.
 void FakeEtcd::Set(const EtcdFaults& faults) {
   MutexLock lock(mutex_);
   faults_ = faults;
@@ -45,18 +46,22 @@ uint64_t FakeEtcd::faults_done() {
   return done_;
 }
 
+// One time in so many, by the seed; it is counted.
 bool FakeEtcd::Happens(unsigned one_in) {
   if (one_in == 0 || random_() % one_in != 0) return false;
   ++done_;
   return true;
 }
 
+// Keys in order, as of the revision that is asked for, or of the latest; a stale read is as of one
+// of the seven before that. `more` where the limit cut it short.
 grpc::Status FakeEtcd::Range(grpc::ServerContext*, const etcdserverpb::RangeRequest* request,
                              etcdserverpb::RangeResponse* response) {
   MutexLock lock(mutex_);
   DoWhatIsLate();
   auto at = std::prev(history_.end());
   if (request->revision() != 0) {
+    // Older than was compacted, or than is kept here.
     at = history_.upper_bound(request->revision());
     if (request->revision() < compacted_ || at == history_.begin()) {
       return {grpc::StatusCode::OUT_OF_RANGE, "etcdserver: mvcc: required revision was compacted"};
@@ -81,6 +86,8 @@ grpc::Status FakeEtcd::Range(grpc::ServerContext*, const etcdserverpb::RangeRequ
   return grpc::Status::OK;
 }
 
+// Whether the comparison holds for each key in its range. Of a range without keys it is asked for a
+// key that is not there: its revisions are 0, and it has no value.
 bool FakeEtcd::Holds(const Compare& compare) const {
   const Keys& now = std::prev(history_.end())->second;
   const auto [from, end] = RangeOf(now, compare.key(), compare.range_end());
@@ -103,6 +110,8 @@ bool FakeEtcd::Holds(const Compare& compare) const {
   return true;
 }
 
+// Carries the transaction out as a whole, at one revision of its own, if all its comparisons hold;
+// else nothing changes. The store sends nothing that is to be done where they do not.
 bool FakeEtcd::Apply(const etcdserverpb::TxnRequest& txn) {
   for (const Compare& compare : txn.compare()) {
     if (!Holds(compare)) return false;
@@ -126,7 +135,8 @@ bool FakeEtcd::Apply(const etcdserverpb::TxnRequest& txn) {
   return true;
 }
 
-// What was put off, once its time has come.
+// What was put off, once its time has come: with the comparisons that it was sent with, which may
+// not hold any more.
 void FakeEtcd::DoWhatIsLate() {
   for (Late& late : late_) --late.calls;
   for (auto late = late_.begin(); late != late_.end();) {
@@ -139,6 +149,10 @@ void FakeEtcd::DoWhatIsLate() {
   }
 }
 
+// Of the faults "refused" and "late" come before anything is done, the others after: the caller
+// cannot tell one from the other, as all but "no_space" look alike. A transaction that is doubled
+// is carried out now and once more later. One with too many operations is refused whatever else
+// happens.
 grpc::Status FakeEtcd::Txn(grpc::ServerContext*, const etcdserverpb::TxnRequest* request,
                            etcdserverpb::TxnResponse* response) {
   MutexLock lock(mutex_);
@@ -165,6 +179,7 @@ grpc::Status FakeEtcd::Txn(grpc::ServerContext*, const etcdserverpb::TxnRequest*
   return grpc::Status::OK;
 }
 
+// Frees nothing: it only keeps older revisions from being read.
 grpc::Status FakeEtcd::Compact(grpc::ServerContext*, const etcdserverpb::CompactionRequest* request,
                                etcdserverpb::CompactionResponse*) {
   MutexLock lock(mutex_);
