@@ -256,8 +256,8 @@ absl::Status Manager::ServeMetrics() {
   return absl::OkStatus();
 }
 
-// Whether an operator's certificate may: any role in the pool will do, as for the calls that look
-// at all of it; the figures are of all tenants. On the listener's thread.
+// Whether an operator's certificate may: any role but those for tenants will do, as the figures are
+// of all tenants. On the listener's thread.
 bool Manager::MayReadMetrics(const CertificateFacts& facts) const {
   // What a standby says it tells every caller; whom the pool believes it does not know.
   if (serving_.load() == nullptr) return true;

@@ -15,7 +15,8 @@
 int main() {
   bool complete = true;
   std::puts(
-      "| RPC | viewer | tenant, scheduler | operator | admin | host |\n|---|---|---|---|---|---|");
+      "| RPC | viewer | tenant, scheduler | operator | admin | host | metrics |\n"
+      "|---|---|---|---|---|---|---|");
   for (const auto* file :
        {cxlpool::v1::GetRegionRequest::descriptor()->file(),
         cxlpool::v1::ListHostsRequest::descriptor()->file(),
@@ -32,20 +33,23 @@ int main() {
         int least = cxlpool::v1::ADMIN + 1;
         bool host = false;
         bool tenant = false;
+        bool metrics = false;
         for (const int role : rule.roles()) {
           if (role == cxlpool::v1::HOST) {
             host = true;
           } else if (role == cxlpool::v1::TENANT) {
             tenant = true;
+          } else if (role == cxlpool::v1::METRICS) {
+            metrics = true;
           } else if (role < least) {
             least = role;
           }
         }
         const auto mark = [](bool may) { return may ? "yes" : ""; };
-        std::printf("| %s | %s | %s | %s | %s | %s |\n", method->name().c_str(),
+        std::printf("| %s | %s | %s | %s | %s | %s | %s |\n", method->name().c_str(),
                     mark(least <= cxlpool::v1::VIEWER), mark(tenant),
                     mark(least <= cxlpool::v1::OPERATOR), mark(least <= cxlpool::v1::ADMIN),
-                    mark(host));
+                    mark(host), mark(metrics));
       }
     }
   }

@@ -62,10 +62,10 @@ absl::InlinedVector<std::string, 1> SharesOf(const Caller& caller) {
 
 // A call that is refused for how many there were is not counted: who goes on calling gets in again
 // as fast as who waited.
-absl::Status Admission::CheckShare(Kind kind, const std::string& whose, bool by_tenant, int cost) {
+absl::Status Admission::CheckShare(Kind kind, const std::string& whose, bool of_tenants, int cost) {
   Share& share = of_one_[whose];
   const int used = share.under_way[static_cast<size_t>(kind)];
-  if (!by_tenant) {
+  if (!of_tenants) {
     const int limit = LimitsOf(kind).of_one;
     if (used < limit || CXLPOOL_MUTANT("no-cap-by-identity")) return absl::OkStatus();
     return TooMany(kind, limit, whose);
@@ -84,7 +84,7 @@ absl::Status Admission::CheckShare(Kind kind, const std::string& whose, bool by_
                 absl::StrCat(whose, " has made ", kTenantCallsASecond,
                              " calls within a second, as many as it may"),
                 "call again in a second, and ask for several Regions in one batch",
-                {{"tenant", whose}});
+                {{absl::StartsWith(whose, "tenants/") ? "tenant" : "identity", whose}});
 }
 
 absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller,
@@ -92,17 +92,19 @@ absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller,
   const Limits& limits = LimitsOf(kind);
   const auto index = static_cast<size_t>(kind);
   auto shares = SharesOf(caller);
-  const bool by_tenant = CountsByTenant(caller);
-  if (!by_tenant) cost = 1;
+  // A scheduler is one, and has no more than one tenant has.
+  const bool of_tenants = caller.for_tenants() && !CXLPOOL_MUTANT("schedulers-call-without-end");
+  if (!of_tenants) cost = 1;
   MutexLock lock(mutex_);
   if (in_all_[index] >= limits.in_all) return TooMany(kind, limits.in_all, "");
   for (const std::string& whose : shares) {
-    if (absl::Status status = CheckShare(kind, whose, by_tenant, cost); !status.ok()) return status;
+    if (absl::Status status = CheckShare(kind, whose, of_tenants, cost); !status.ok())
+      return status;
   }
   for (const std::string& whose : shares) {
     Share& share = of_one_[whose];
     share.under_way[index] += cost;
-    if (by_tenant) share.calls_left -= cost;
+    if (of_tenants) share.calls_left -= cost;
   }
   ++in_all_[index];
   if (kind == Kind::kSession || caller.is_local()) context = nullptr;
@@ -121,6 +123,20 @@ void Admission::Judge(
   }
 }
 
+absl::Status Admission::AddUnread(const Place& place, size_t bytes) {
+  MutexLock lock(mutex_);
+  for (const std::string& whose : place.shares_) {
+    if (of_one_[whose].unread + bytes <= kUnreadBytes || CXLPOOL_MUTANT("answers-pile-up"))
+      continue;
+    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MUCH_UNREAD",
+                  absl::StrCat(whose, " has ", kUnreadBytes >> 20,
+                               " MiB of answers that it has not read, as many as may be"),
+                  "read the answers that are under way, then call again");
+  }
+  for (const std::string& whose : place.shares_) of_one_[whose].unread += bytes;
+  return absl::OkStatus();
+}
+
 void Admission::Leave(const Place& place) {
   const auto index = static_cast<size_t>(place.kind_);
   MutexLock lock(mutex_);
@@ -129,7 +145,10 @@ void Admission::Leave(const Place& place) {
   for (const std::string& whose : place.shares_) {
     const auto own = of_one_.find(whose);
     own->second.under_way[index] -= place.cost_;
-    if (own->second.under_way == std::array<int, 3>{} && !absl::StartsWith(whose, "tenants/")) {
+    own->second.unread -= place.unread_;
+    // Whose calls are counted a second is remembered.
+    if (own->second.under_way == std::array<int, 3>{} &&
+        own->second.calls_left == kTenantCallsASecond) {
       of_one_.erase(own);
     }
   }
@@ -142,8 +161,16 @@ Place& Place::operator=(Place&& other) noexcept {
   kind_ = other.kind_;
   shares_ = std::move(other.shares_);
   cost_ = other.cost_;
+  unread_ = std::exchange(other.unread_, 0);
   context_ = other.context_;
   return *this;
+}
+
+absl::Status Place::AddUnread(size_t bytes) {
+  if (admission_ == nullptr) return absl::OkStatus();
+  absl::Status status = admission_->AddUnread(*this, bytes);
+  if (status.ok()) unread_ = bytes;
+  return status;
 }
 
 void Place::GiveBack() {

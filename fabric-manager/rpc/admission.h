@@ -1,11 +1,12 @@
 // How many calls and streams may be under way: in all, of one identity, and of one tenant, whoever
-// calls for it; and how many calls a second a tenant may make.
+// calls for it; how many calls a second a role for tenants may make; and how much of large answers
+// one may leave unread.
 //
 // The numbers bound the manager's memory and keep one caller from taking the places of all others.
-// Who has a role for tenants is counted by tenant, since a tenant can have any number of
-// identities. A place is taken once a caller is authorized, so that nobody without a right ever
-// holds one. What comes without TLS has no identity to count by: only the number in all holds for
-// it.
+// A TENANT is counted by tenant, since a tenant can have any number of identities; a SCHEDULER,
+// which can have very many tenants, as one. A place is taken once a caller is authorized, so that
+// nobody without a right ever holds one. What comes without TLS has no identity to count by: only
+// the number in all holds for it.
 //
 // Who holds a place is known besides, so that what somebody has under way can be ended whose right
 // to it is taken away.
@@ -49,6 +50,8 @@ class Admission {
   static constexpr int kTenantCalls = 256;
   static constexpr int kTenantWatches = 64;
   static constexpr double kTenantCallsASecond = 1000;
+  // Of answers that are on their way to one identity or tenant: some twenty full pages.
+  static constexpr size_t kUnreadBytes = size_t{64} << 20;
 
   // RESOURCE_EXHAUSTED: TOO_MANY_CALLS, TOO_MANY_AGENTS, TOO_MANY_WATCHERS, TENANT_TOO_BUSY.
   // `context` is the call's, and lives until the place is given back. `cost`: as how many calls it
@@ -77,10 +80,12 @@ class Admission {
     // What a tenant may still call now, and when that was so.
     double calls_left = kTenantCallsASecond;
     absl::Duration counted = {};
+    size_t unread = 0;  // Bytes.
   };
 
-  absl::Status CheckShare(Kind kind, const std::string& whose, bool by_tenant, int cost)
+  absl::Status CheckShare(Kind kind, const std::string& whose, bool of_tenants, int cost)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AddUnread(const Place& place, size_t bytes);
   void Leave(const Place& place);
 
   const SystemClock clock_;
@@ -88,8 +93,8 @@ class Admission {
   std::array<int, 3> in_all_ ABSL_GUARDED_BY(mutex_) = {};
   absl::flat_hash_map<grpc::GenericCallbackServerContext*, Caller> under_way_
       ABSL_GUARDED_BY(mutex_);
-  // Identities that have a place, and "tenants/ml", which stays: there are no more than the pool
-  // has.
+  // Identities that have a place; and those and "tenants/ml" that have a role for tenants and have
+  // called, which stay: there are no more than the pool has.
   absl::flat_hash_map<std::string, Share> of_one_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -102,6 +107,10 @@ class Place {
   ~Place() { GiveBack(); }
 
   void GiveBack();
+
+  // An answer of so many bytes is about to be sent, and is read when the place is given back. Once.
+  // RESOURCE_EXHAUSTED/TOO_MUCH_UNREAD: whoever it is for has too much under way.
+  absl::Status AddUnread(size_t bytes);
 
  private:
   friend class Admission;
@@ -119,6 +128,7 @@ class Place {
   Admission::Kind kind_ = Admission::Kind::kCall;
   Shares shares_;                                          // Empty: it is counted in all only.
   int cost_ = 1;                                           // In each of them.
+  size_t unread_ = 0;                                      // Likewise.
   grpc::GenericCallbackServerContext* context_ = nullptr;  // Null: it is not to be ended.
 };
 

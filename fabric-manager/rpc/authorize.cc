@@ -30,6 +30,7 @@ struct Allowed {
   std::optional<PoolRole> least;  // And every higher one. Nothing: no role in the whole pool.
   bool hosts = false;
   bool tenants = false;  // Roles for tenants.
+  bool metrics = false;
 };
 
 // The model's roles are those of the API without what goes before them.
@@ -38,6 +39,7 @@ static_assert(v1::VIEWER - 1 == static_cast<int>(PoolRole::kViewer));
 static_assert(v1::ADMIN - 1 == static_cast<int>(PoolRole::kAdmin));
 static_assert(v1::TENANT - 1 == static_cast<int>(PoolRole::kTenant));
 static_assert(v1::SCHEDULER - 1 == static_cast<int>(PoolRole::kScheduler));
+static_assert(v1::METRICS - 1 == static_cast<int>(PoolRole::kMetrics));
 
 Allowed FromProto(const v1::Rule& rule) {
   Allowed allowed;
@@ -46,6 +48,8 @@ Allowed FromProto(const v1::Rule& rule) {
       allowed.hosts = true;
     } else if (role == v1::TENANT) {
       allowed.tenants = true;
+    } else if (role == v1::METRICS) {
+      allowed.metrics = true;
     } else if (role >= v1::VIEWER && role <= v1::ADMIN) {
       const PoolRole named = FromProto(static_cast<v1::Role>(role));
       allowed.least = std::min(allowed.least.value_or(named), named);
@@ -60,10 +64,10 @@ const absl::flat_hash_map<std::string, Allowed>& Rules() {
     // Those that others have defined: health checks, for agents and for an operator's monitoring,
     // and what generic clients find the API's methods by.
     auto* by_path = new absl::flat_hash_map<std::string, Allowed>{
-        {"/grpc.health.v1.Health/Check", {PoolRole::kViewer, true, true}},
-        {"/grpc.health.v1.Health/Watch", {PoolRole::kViewer, false, true}},
+        {"/grpc.health.v1.Health/Check", {PoolRole::kViewer, true, true, true}},
+        {"/grpc.health.v1.Health/Watch", {PoolRole::kViewer, false, true, true}},
         {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-         {PoolRole::kViewer, false, true}}};
+         {PoolRole::kViewer, false, true, true}}};
     for (const auto* file :
          {v1::GetRegionRequest::descriptor()->file(), v1::ListHostsRequest::descriptor()->file(),
           v1::Hello::descriptor()->file(), v1::RoleBinding::descriptor()->file()}) {
@@ -133,6 +137,8 @@ bool MayCall(PoolRole role, absl::string_view path) {
   const auto rule = Rules().find(path);
   if (rule == Rules().end()) return false;
   if (IsForTenants(role)) return rule->second.tenants;
+  // Its number is above an admin's.
+  if (!IsForPool(role) && !CXLPOOL_MUTANT("metrics-is-above-admin")) return rule->second.metrics;
   return rule->second.least.has_value() && role >= *rule->second.least;
 }
 
@@ -151,12 +157,16 @@ bool MayHostCall(absl::string_view path) {
 
 namespace {
 
-// Whether a peer's certificate and identity are believed.
-absl::Status CheckBelieved(const grpc::AuthContext& peer, const PeerIdentity& identity,
-                           const Revocations& revocations) {
+// Whether the identity is believed, and the certificate where the peer has one: who shows a token
+// may have none. A peer on this machine that shows neither is nobody whom one could revoke.
+absl::Status CheckBelieved(const grpc::AuthContext& peer, bool by_token,
+                           const PeerIdentity& identity, const Revocations& revocations) {
+  const bool is_local = !peer.IsPeerAuthenticated() &&
+                        (!by_token || CXLPOOL_MUTANT("revoked-tokens-need-a-certificate"));
   // A certificate is parsed only where something is revoked: that takes longer than all the rest.
-  if (revocations.empty() || !peer.IsPeerAuthenticated()) return absl::OkStatus();
-  const std::optional<CertificateFacts> facts = CertificateOf(peer);
+  if (revocations.empty() || is_local) return absl::OkStatus();
+  const std::optional<CertificateFacts> facts =
+      peer.IsPeerAuthenticated() ? CertificateOf(peer) : std::nullopt;
   return CheckRevoked(revocations, identity.uri, facts.has_value() ? facts->serial : "");
 }
 
@@ -207,7 +217,7 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
       by_token ? IdentityOfToken(authorization, access->bindings) : IdentityOf(peer);
   if (!identity.ok()) return identity.status();
   if (!CXLPOOL_MUTANT("revoked-in-sessions-only") || absl::EndsWith(path, "/Session")) {
-    absl::Status status = CheckBelieved(peer, *identity, access->revocations);
+    absl::Status status = CheckBelieved(peer, by_token, *identity, access->revocations);
     if (!status.ok()) return status;
   }
   const bool has_rule = Rules().contains(path);
@@ -219,15 +229,16 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
     const Proof proof = by_token      ? Proof::kToken
                         : is_operator ? Proof::kOperatorCertificate
                                       : Proof::kCertificate;
+    const bool is_fixed = admins.contains(identity->uri);
     std::optional<Granted> granted =
-        admins.contains(identity->uri)
-            ? std::optional(Granted{PoolRole::kAdmin})
-            : RoleOf(access->bindings, identity->uri, proof, absl::Now());
+        is_fixed ? std::optional(Granted{PoolRole::kAdmin})
+                 : RoleOf(access->bindings, identity->uri, proof, absl::Now());
     if (granted.has_value()) {
       if (has_rule && !MayCall(granted->role, path) && !CXLPOOL_MUTANT("rules-are-not-read")) {
         return RoleNotAllowed(*identity, granted->role, path);
       }
-      caller = Caller::User(identity->uri, granted->role, std::move(granted->tenants));
+      caller = is_fixed ? Caller::Admin(identity->uri)
+                        : Caller::Bound(identity->uri, proof, *std::move(granted));
     } else if (is_operator) {
       return NoRole(*identity, access->bindings);
     } else {

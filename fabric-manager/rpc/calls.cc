@@ -23,7 +23,10 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
 constexpr absl::Duration kTick = absl::Seconds(1);
+constexpr absl::Duration kOverlap = absl::Seconds(1);
 constexpr int kMaxDepth = 32;
+// gRPC sends less than that without waiting for its reader, as a rule.
+constexpr size_t kLargeAnswer = size_t{64} << 10;
 
 // Takes from `left` one for each field on the wire, and for each element that is packed into one,
 // in `in` up to its limit and in the messages inside; false once there are more. Where the bytes
@@ -160,6 +163,16 @@ void OneRequestCall::NoteOrigin(const std::string& request_id) {
   admitted_.caller.SetOrigin(std::move(origin));
 }
 
+absl::Status OneRequestCall::PrepareToSend(size_t bytes) {
+  if (bytes >= kLargeAnswer && !CXLPOOL_MUTANT("unread-answers-have-no-place")) {
+    const auto* call = static_cast<grpc::GenericCallbackServerContext*>(admitted_.context);
+    absl::Status status = admitted_.place.AddUnread(bytes);
+    return OnlyReads(call->method()) ? status : absl::OkStatus();
+  }
+  GiveBackPlace();
+  return absl::OkStatus();
+}
+
 void OneRequestCall::CountEnd(const absl::Status& status) const {
   if (admitted_.meter != nullptr) calls_->Count(admitted_.meter, status);
 }
@@ -170,15 +183,20 @@ void OneRequestCall::NoteAnswer(const google::protobuf::Message& request,
   if (admitted_.meter != nullptr) {
     admitted_.meter->duration.Observe(calls_->clock_.Elapsed() - since_);
   }
+  Report(caller(), request, status);
+}
+
+void OneRequestCall::Report(const Caller& caller, const google::protobuf::Message& request,
+                            const absl::Status& status) const {
   if (calls_->hooks_.answered == nullptr) return;
   const auto* call = static_cast<grpc::GenericCallbackServerContext*>(admitted_.context);
-  const std::string& known = caller().origin().peer;
+  const std::string& known = caller.origin().peer;
   const std::string peer = known.empty() ? admitted_.context->peer() : known;
   calls_->hooks_.answered({.method = call->method(),
                            .peer = peer,
-                           .caller = caller(),
-                           .tenant = caller().for_tenants() && caller().tenants().size() == 1
-                                         ? absl::string_view(caller().tenants().front())
+                           .caller = caller,
+                           .tenant = caller.for_tenants() && caller.tenants().size() == 1
+                                         ? absl::string_view(caller.tenants().front())
                                          : absl::string_view(),
                            .request = request,
                            .status = status});
@@ -292,15 +310,17 @@ void Calls::SetAdmins(const std::vector<std::string>& admins) {
 }
 
 // Looks every few seconds: bindings that end are few, and no change of the pool says that one did.
-void Calls::WatchRoleBindings() {
-  timer_->PostAfter(kTick, [this, since = absl::Now()] {
+// Each look begins where the one before was begun, which may have taken a while, and a little
+// earlier: a call that was judged just before its role ended may have been let in just after.
+void Calls::WatchRoleBindings(absl::Time since) {
+  timer_->PostAfter(kTick, [this, since] {
     const absl::Time now = absl::Now();
     const auto access = views_->GetAccessRules();
     const bool ended = std::any_of(
         access->bindings.begin(), access->bindings.end(),
         [&](const auto& bound) { return bound.second.end > since && bound.second.end <= now; });
     if (ended) JudgeAgain();
-    WatchRoleBindings();
+    WatchRoleBindings(now - kOverlap);
   });
 }
 

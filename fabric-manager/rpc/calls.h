@@ -115,10 +115,17 @@ class OneRequestCall : public grpc::ServerGenericBidiReactor {
   void NoteOrigin(const std::string& request_id);
   // Before the call is finished: its caller may make the next as soon as the answer is there.
   void GiveBackPlace() { admitted_.place.GiveBack(); }
+  // Before an answer of so many bytes is sent: the place of a large one is kept until it was read.
+  // RESOURCE_EXHAUSTED/TOO_MUCH_UNREAD: it is not to be sent. Never of a call that changed
+  // something.
+  absl::Status PrepareToSend(size_t bytes);
   // Counts how the call ended: for those that NoteAnswer is not called for. Before it is finished.
   void CountEnd(const absl::Status& status) const;
   // Counts how the call ended and how long it took, and calls Calls::Hooks::answered. Likewise.
   void NoteAnswer(const google::protobuf::Message& request, const absl::Status& status) const;
+  // Calls Calls::Hooks::answered, as if `request` had been a call by itself.
+  void Report(const Caller& caller, const google::protobuf::Message& request,
+              const absl::Status& status) const;
 
  private:
   friend class Calls;
@@ -149,18 +156,31 @@ class UnaryCall final : public OneRequestCall {
   const Request& request() const { return *request_; }
   Response* response() { return response_; }
 
-  void Finish(const absl::Status& status) {
-    if (request_ != nullptr) NoteAnswer(*request_, status);
-    GiveBackPlace();
+  // One of a batch was refused for want of a right, though the call as a whole is not.
+  template <typename Item>
+  void NoteRefused(const Item& item, const absl::Status& status) const {
+    Caller of_item = caller();
+    CallOrigin origin = of_item.origin();
+    ParseUuid(item.request_id(), origin.request_id);
+    of_item.SetOrigin(std::move(origin));
+    Report(of_item, item, status);
+  }
+
+  // Request and response are gone then: what waits for its reader is the answer's bytes alone.
+  void Finish(absl::Status status) {
     const bool for_tenants = caller().for_tenants();
-    if (!status.ok()) {
-      grpc::ServerGenericBidiReactor::Finish(
-          ToWire(for_tenants ? HideOthers(status) : status, *context()));
-      return;
+    if (status.ok()) {
+      if (for_tenants) HideOthers(response_);
+      answer_ = ToBytes(*response_);
+      status = PrepareToSend(answer_.Length());
     }
-    if (for_tenants) HideOthers(response_);
-    answer_ = ToBytes(*response_);
-    StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
+    if (request_ != nullptr) NoteAnswer(*request_, status);
+    arena_.reset();
+    if (status.ok()) return StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
+    GiveBackPlace();
+    answer_.Clear();
+    grpc::ServerGenericBidiReactor::Finish(
+        ToWire(for_tenants ? HideOthers(status) : status, *context()));
   }
 
  private:
@@ -251,13 +271,15 @@ class Calls final : public grpc::CallbackGenericService {
   void SetAdmins(const std::vector<std::string>& admins);
 
   // From now on that is done when a binding ends, too. Once, after the methods are added.
-  void WatchRoleBindings();
+  void WatchRoleBindings() { WatchRoleBindings(absl::Now()); }
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
 
  private:
   friend class OneRequestCall;
+
+  void WatchRoleBindings(absl::Time since);
 
   // As whom the call may be made now.
   absl::StatusOr<Caller> Judge(const grpc::GenericCallbackServerContext& context) const;

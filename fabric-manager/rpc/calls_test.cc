@@ -79,6 +79,40 @@ TEST(AdmissionTest, ATenantHasItsShareWhoeverCallsForIt) {
 }
 
 // One call after the other, as fast as may be; another tenant's get in meanwhile.
+// A scheduler is counted by itself, and has as much as a tenant.
+TEST(AdmissionTest, ASchedulerHasTheShareOfATenant) {
+  Admission admission;
+  const Caller cron = Caller::User("cxlpool://operator/cron", PoolRole::kScheduler, {"ml", "db"});
+  auto large = admission.Enter(Kind::kCall, cron, nullptr, Admission::kTenantCalls);
+  ASSERT_TRUE(large.ok());
+  EXPECT_EQ(ReasonOf(admission.Enter(Kind::kCall, cron).status()), "TOO_MANY_CALLS");
+  const Caller bob = Caller::User("cxlpool://operator/bob", PoolRole::kTenant, {"ml"});
+  EXPECT_TRUE(admission.Enter(Kind::kCall, bob).ok());
+  large->GiveBack();
+  std::string refused;
+  for (int i = 0; i < 2 * Admission::kTenantCallsASecond && refused.empty(); ++i) {
+    refused = ReasonOf(admission.Enter(Kind::kCall, cron).status());
+  }
+  EXPECT_EQ(refused, "TENANT_TOO_BUSY");
+}
+
+TEST(AdmissionTest, OfLargeAnswersSoMuchIsUnread) {
+  Admission admission;
+  const Caller bob = Caller::User("cxlpool://operator/bob", PoolRole::kTenant, {"ml"});
+  std::vector<Place> places;
+  for (int i = 0; i < 4; ++i) {
+    places.push_back(*admission.Enter(Kind::kCall, bob));
+    ASSERT_TRUE(places.back().AddUnread(Admission::kUnreadBytes / 4).ok());
+  }
+  auto more = admission.Enter(Kind::kCall, bob);
+  ASSERT_TRUE(more.ok());
+  EXPECT_EQ(ReasonOf(more->AddUnread(1)), "TOO_MUCH_UNREAD");
+  auto others = admission.Enter(Kind::kCall, Showing("cxlpool://host/host-a"));
+  EXPECT_TRUE(others->AddUnread(Admission::kUnreadBytes).ok());
+  places.pop_back();
+  EXPECT_TRUE(more->AddUnread(1).ok());
+}
+
 TEST(AdmissionTest, ATenantHasSoManyCallsASecond) {
   Admission admission;
   const Caller bob = Caller::User("cxlpool://operator/bob", PoolRole::kTenant, {"ml"});

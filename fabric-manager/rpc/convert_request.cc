@@ -528,9 +528,9 @@ absl::StatusOr<RoleBinding> FromProto(const v1::SetRoleBindingRequest& request,
   const v1::RoleBinding& in = request.role_binding();
   absl::StatusOr<std::string> identity = ReadUserIdentity(in.identity());
   if (!identity.ok()) return identity.status();
-  if (in.role() < v1::VIEWER || in.role() > v1::SCHEDULER) {
+  if (in.role() < v1::VIEWER || in.role() > v1::METRICS) {
     return Bad("BAD_ROLE", "field role is none that can be bound",
-               "use VIEWER, TENANT, SCHEDULER, OPERATOR or ADMIN");
+               "use VIEWER, TENANT, SCHEDULER, OPERATOR, ADMIN or METRICS");
   }
   const bool is_token = absl::StartsWith(*identity, kTokenIdentity);
   if (is_token && !CheckResourceId(identity->substr(kTokenIdentity.size())).ok()) {

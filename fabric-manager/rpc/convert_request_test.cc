@@ -492,7 +492,7 @@ TEST(EveryFieldTest, OfSetBindingIsInTheBinding) {
                           "cxlpool://operator/a b", "x:\xff"}) {
     EXPECT_EQ(refusal(bad, v1::VIEWER, now + 60), "BAD_IDENTITY") << bad;
   }
-  for (const v1::Role bad : {v1::ROLE_UNSPECIFIED, v1::HOST, static_cast<v1::Role>(7)}) {
+  for (const v1::Role bad : {v1::ROLE_UNSPECIFIED, v1::HOST, static_cast<v1::Role>(8)}) {
     EXPECT_EQ(refusal("spiffe://site/ci", bad, now + 60), "BAD_ROLE") << bad;
   }
   for (const int64_t bad : {now - 1, int64_t{0}, int64_t{-5}, int64_t{253402300800}, INT64_MAX}) {

@@ -11,6 +11,7 @@
 #include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
+#include "fabric-manager/rpc/list_events.h"
 #include "proto/support/refusal.h"
 #include "test/rigs/caller_fixture.h"
 
@@ -126,6 +127,47 @@ TEST_F(EventsTest, WhoIsRefusedIsInTheTrail) {
                                    "cxlpool://operator/nobody AllocateRegion NO_ROLE"}));
 }
 
+// The call as a whole is answered, and nothing of that says that one of it was refused.
+TEST_F(EventsTest, SayWhatWasRefusedWithinABatch) {
+  ASSERT_EQ(Bind("cxlpool://operator/alice", v1::ADMIN), "");
+  ASSERT_EQ(Bind("cxlpool://operator/olga", v1::OPERATOR), "");
+  const auto olga = ChannelOf("cxlpool://operator/olga");
+  ASSERT_EQ(Allocate(olga, "kv", "default"), "");
+  v1::BatchReleaseRegionsRequest batch;
+  v1::ReleaseRegionRequest& release = *batch.add_requests();
+  release.set_request_id(NewId());
+  release.set_name("regions/kv");
+  release.set_force(true);
+  release.set_reason("in the way");
+  ASSERT_EQ(Ask(olga, "PoolService/BatchReleaseRegions", batch), "");
+  const auto refused = [&] {
+    for (const v1::Event& event : Events(operator_)) {
+      if (event.refused() == "ROLE_NOT_ALLOWED" && event.who() == "cxlpool://operator/olga" &&
+          event.request_id() == release.request_id()) {
+        return true;
+      }
+    }
+    return false;
+  };
+  EXPECT_TRUE(Within(absl::Seconds(20), refused));
+}
+
+// With a host that has nothing goes no record, and still somebody was cut off.
+TEST_F(EventsTest, SayWhichHostWasFenced) {
+  v1::FenceHostRequest fence;
+  fence.set_request_id(NewId());
+  fence.set_host("hosts/host-a");
+  fence.set_reason("it smokes");
+  ASSERT_EQ(Ask(operator_, "InventoryService/FenceHost", fence), "");
+  v1::ListEventsRequest request;
+  request.set_resource("hosts/host-a");
+  bool found = false;
+  for (const v1::Event& event : Events(operator_, request)) {
+    found = found || (event.method() == "FenceHost" && event.reason() == "it smokes");
+  }
+  EXPECT_TRUE(found);
+}
+
 TEST_F(EventsTest, ATenantSeesWhatWasDoneToItsRegionsAndNotByWhom) {
   SetTenant("ml");
   SetTenant("giraffe");
@@ -162,6 +204,29 @@ TEST_F(EventsTest, ATenantSeesWhatWasDoneToItsRegionsAndNotByWhom) {
   for (const v1::Event& event : Events(cron)) seen.insert(event.resource());
   EXPECT_EQ(seen, std::set<std::string>{"regions/ml.of-cron"});
   EXPECT_EQ(Ask(bob, "AccessService/VerifyAudit", v1::VerifyAuditRequest()), "ROLE_NOT_ALLOWED");
+}
+
+// Who gets a name that another tenant had before does not get its history.
+TEST(ListEventsTest, ATenantIsToldNothingOfAFormerOneOfItsName) {
+  const absl::Time made = absl::FromUnixSeconds(1'700'000'000);
+  AuditTrail trail{AuditLimits()};
+  for (const absl::Time time : {made - absl::Hours(1), made}) {
+    trail.Note({.time = time,
+                .who = "manager",
+                .method = "gone",
+                .target = "regions/ml.kv",
+                .tenant = "ml"});
+  }
+  ASSERT_NE(trail.Close([] { return Key{100}; }, 0).row, nullptr);
+  trail.Finish(/*durable=*/true);
+  PoolView view;
+  view.tenants = std::make_shared<const std::vector<TenantView>>(
+      std::vector<TenantView>{{.tenant = {.id = "ml", .create_time = made}, .use = {}}});
+  const Caller bob = Caller::User("cxlpool://operator/bob", PoolRole::kTenant, {"ml"});
+  v1::ListEventsResponse response;
+  ASSERT_TRUE(ListEvents(trail, view, bob, v1::ListEventsRequest(), &response).ok());
+  ASSERT_EQ(response.events_size(), 1);
+  EXPECT_EQ(response.events(0).time().seconds(), absl::ToUnixSeconds(made));
 }
 
 TEST_F(EventsTest, VerifyGivesAnAnchorAndHoldsTheTrailAgainstOne) {

@@ -5,9 +5,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "fabric-manager/model/pool/caller.h"
 #include "fabric-manager/rpc/inventory_rpc.h"
 #include "fabric-manager/rpc/timestamps.h"
 #include "fabric-manager/service/explain.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -36,9 +38,17 @@ absl::Status Unknown(const char* reason, const std::string& name) {
                 "see `cxlpool doctor` for whatever needs somebody", {{"name", name}});
 }
 
+absl::Status NotForTenants(const Caller& caller) {
+  return Refuse(absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED",
+                absl::StrCat(caller.identity(), " has a role for tenants, and hosts and devices ",
+                             "are no tenant's"),
+                "ask for a Region, or let an operator ask", {{"identity", caller.identity()}});
+}
+
 // The Region of that name or, where the name is a UUID, of that tag. One that is gone is explained
-// by how it ended, for as long as that is known; then it is UNKNOWN_REGION.
-absl::Status ExplainRegion(const ViewHolder& views, const std::string& name,
+// by how it ended, for as long as that is known; then it is UNKNOWN_REGION. For a tenant so are
+// others' Regions, and whatever is gone: nobody remembers whose it was.
+absl::Status ExplainRegion(const ViewHolder& views, const Caller& caller, const std::string& name,
                            v1::ExplainResponse* out) {
   const PoolViewPtr view = views.Get();
   const auto id = ParseResourceName("regions", name);
@@ -46,11 +56,13 @@ absl::Status ExplainRegion(const ViewHolder& views, const std::string& name,
   // A tag that no Region has gives an empty name, and no Region has that either.
   Uuid tag;
   const RegionPtr region = view->regions.Find(ParseUuid(*id, tag) ? views.IdOfTag(tag) : *id);
-  if (region != nullptr) {
+  const bool is_told = region != nullptr && (MaySee(caller, /*own=*/nullptr, *region) ||
+                                             CXLPOOL_MUTANT("explain-tells-tenants-all"));
+  if (is_told) {
     FillAll(fm::ExplainRegion(*view, *region, absl::Now()), out);
     return absl::OkStatus();
   }
-  const auto end = views.EndOf(*id);
+  const auto end = caller.for_tenants() ? std::nullopt : views.EndOf(*id);
   if (!end.has_value()) return Unknown("UNKNOWN_REGION", name);
   Fill({.urgency = Urgency::kNote,
         .subject = name,
@@ -83,9 +95,11 @@ absl::Status ExplainDevice(const PoolView& view, const std::string& name,
   return absl::OkStatus();
 }
 
-// The whole pool, the worst first, with what is wrong with the manager itself.
-void ExplainAll(const PoolView& view, std::vector<Finding> of_manager, v1::ExplainResponse* out) {
-  Diagnosis diagnosis = Diagnose(view, std::move(of_manager), absl::Now(), kMaxFindings);
+// The whole pool, the worst first, with what is wrong with the manager itself; or what a tenant may
+// know of.
+void ExplainAll(const PoolView& view, const Caller& caller, std::vector<Finding> of_manager,
+                v1::ExplainResponse* out) {
+  Diagnosis diagnosis = Diagnose(view, caller, std::move(of_manager), absl::Now(), kMaxFindings);
   FillAll(std::move(diagnosis.findings), out);
   out->set_left_out(diagnosis.left_out);
 }
@@ -97,16 +111,19 @@ void ExplainAll(const PoolView& view, std::vector<Finding> of_manager, v1::Expla
 // names.
 void InventoryRpc::Explain(UnaryCall<v1::ExplainRequest, v1::ExplainResponse>& call) {
   const std::string& name = call.request().name();
+  const Caller& caller = call.caller();
   v1::ExplainResponse* const out = call.response();
   if (name.empty()) {
-    ExplainAll(*views_->Get(), server_health_->Findings(), out);
+    ExplainAll(*views_->Get(), caller, server_health_->Findings(), out);
     return call.Finish(absl::OkStatus());
   }
-  if (absl::StartsWith(name, "hosts/")) return call.Finish(ExplainHost(*views_->Get(), name, out));
-  if (absl::StartsWith(name, "devices/")) {
-    return call.Finish(ExplainDevice(*views_->Get(), name, out));
+  const bool of_host = absl::StartsWith(name, "hosts/");
+  if (!of_host && !absl::StartsWith(name, "devices/")) {
+    return call.Finish(ExplainRegion(*views_, caller, name, out));
   }
-  call.Finish(ExplainRegion(*views_, name, out));
+  if (caller.for_tenants()) return call.Finish(NotForTenants(caller));
+  call.Finish(of_host ? ExplainHost(*views_->Get(), name, out)
+                      : ExplainDevice(*views_->Get(), name, out));
 }
 
 }  // namespace cxlpool::fm

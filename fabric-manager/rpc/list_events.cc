@@ -43,6 +43,16 @@ absl::StatusOr<Place> ReadToken(const std::string& token) {
                 "field page_token was not made by this call", "start again without one");
 }
 
+// When the tenant was made; InfinitePast: it is not known, or there is no record of it.
+absl::Time CreateTimeOf(const PoolView& view, const std::string& tenant) {
+  const auto& all = *view.tenants;
+  const auto at = std::lower_bound(
+      all.begin(), all.end(), tenant,
+      [](const TenantView& one, const std::string& id) { return one.tenant.id < id; });
+  if (at == all.end() || at->tenant.id != tenant) return absl::InfinitePast();
+  return at->tenant.create_time;
+}
+
 // Who has a role in the pool sees everything; a tenant what was done to its Regions, and a
 // scheduler of that what it did itself, and what became of Regions that it may see.
 bool MaySeeEvent(const PoolView& view, const Caller& caller, const AuditEntry& entry) {
@@ -50,6 +60,10 @@ bool MaySeeEvent(const PoolView& view, const Caller& caller, const AuditEntry& e
   if (!caller.for_tenants()) return false;
   if (CXLPOOL_MUTANT("tenants-see-all-events")) return true;
   if (entry.tenant.empty() || !caller.HasTenant(entry.tenant)) return false;
+  // Not what was done for another tenant that had the name before.
+  if (entry.time < CreateTimeOf(view, entry.tenant) && !CXLPOOL_MUTANT("a-name-has-its-history")) {
+    return false;
+  }
   if (caller.role() == PoolRole::kTenant || entry.who == caller.identity()) return true;
   absl::string_view id = entry.target;
   if (!absl::ConsumePrefix(&id, "regions/")) return false;

@@ -148,6 +148,13 @@ absl::StatusOr<Query> ReadQuery(const PoolView& view, const Caller& caller,
   auto filter = RegionFilter::Parse(request.filter());
   if (!filter.ok()) return filter.status();
   query.filter = *std::move(filter);
+  // Where its bytes lie is not a tenant's to know, nor to find out by asking for each device.
+  if (caller.for_tenants() && query.filter.NamesDevice() &&
+      !CXLPOOL_MUTANT("tenants-filter-by-device")) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_FILTER",
+                  "field filter names a device, which a role for tenants may not ask for",
+                  "leave the device out, or let an operator ask", {{"field", "filter"}});
+  }
   auto order = Order::Parse(request.order_by());
   if (!order.ok()) return order.status();
   query.order = *order;

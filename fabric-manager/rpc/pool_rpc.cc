@@ -152,6 +152,9 @@ void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
         result->set_request_id(requests.at(i).request_id());
         absl::StatusOr<Committed>& outcome = outcomes[static_cast<size_t>(i)];
         if (!outcome.ok()) outcome = WithItsEnd(call.caller(), outcome.status());
+        if (absl::IsPermissionDenied(outcome.status()) && !CXLPOOL_MUTANT("batch-hides-refusals")) {
+          call.NoteRefused(requests.at(i), outcome.status());
+        }
         FillResult(requests.at(i), outcome, fabric_, result);
       }
       call.Finish(absl::OkStatus());

@@ -238,6 +238,11 @@ std::vector<std::pair<RegionFilter::Field, std::string>> RegionFilter::Names() c
   return names;
 }
 
+bool RegionFilter::NamesDevice() const {
+  return std::any_of(all_.begin(), all_.end(),
+                     [](const Comparison& one) { return one.field == Field::kDevice; });
+}
+
 bool RegionFilter::Matches(const Region& region) const {
   return std::all_of(all_.begin(), all_.end(),
                      [&](const Comparison& comparison) { return Holds(comparison, region); });

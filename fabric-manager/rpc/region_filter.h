@@ -50,6 +50,7 @@ class RegionFilter {
   };
   // The hosts, devices and tenants that it names, without their collection.
   std::vector<std::pair<Field, std::string>> Names() const;
+  bool NamesDevice() const;
 
  private:
   friend class RegionFilterParser;

@@ -27,7 +27,8 @@ enum class Kind {
   kAdmin,  // An operator's certificate while nobody is bound; later, who is bound as one.
   kOperator,
   kViewer,
-  kTenant,      // Or a scheduler.
+  kTenant,  // Or a scheduler.
+  kMetrics,
   kNoRole,      // An operator's certificate to which no role is bound, or not any more.
   kHost,        // Enrolled, in service.
   kStranger,    // A good certificate that is no host's.
@@ -89,9 +90,14 @@ const std::set<std::string> kTenantsToo = {
     "/cxlpool.v1.PoolService/GetCapacity",
     "/cxlpool.v1.InventoryService/GetTenant",
     "/cxlpool.v1.InventoryService/ListTenants",
+    "/cxlpool.v1.InventoryService/Explain",
     "/cxlpool.v1.AccessService/ListEvents",
     "/cxlpool.v1.AccessService/GetSelf",
     "/grpc.health.v1.Health/Check",
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
+const std::set<std::string> kForMetrics = {
+    "/cxlpool.v1.AccessService/GetSelf", "/grpc.health.v1.Health/Check",
     "/grpc.health.v1.Health/Watch",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
 constexpr char kMadeUp[] = "/cxlpool.v1.PoolService/FoldRegion";
@@ -115,6 +121,8 @@ std::string Expected(Kind kind, const std::string& path) {
       return of_user(kForViewers.contains(path));
     case Kind::kTenant:
       return of_user(kTenantsToo.contains(path));
+    case Kind::kMetrics:
+      return of_user(kForMetrics.contains(path));
     case Kind::kNoRole:
       return "NO_ROLE";
     case Kind::kHost:
@@ -224,6 +232,7 @@ TEST_F(RightsTest, EveryMethodByEveryRole) {
     ASSERT_EQ(Bind(whose + "admin", v1::ADMIN), "");
     ASSERT_EQ(Bind(whose + "operator", v1::OPERATOR), "");
     ASSERT_EQ(Bind(whose + "viewer", v1::VIEWER), "");
+    ASSERT_EQ(Bind(whose + "metrics", v1::METRICS), "");
     for (const v1::Role role : {v1::TENANT, v1::SCHEDULER}) {
       v1::SetRoleBindingRequest bind = ToBind(absl::StrCat(whose, v1::Role_Name(role)), role);
       bind.mutable_role_binding()->add_tenants("tenants/default");
@@ -236,11 +245,13 @@ TEST_F(RightsTest, EveryMethodByEveryRole) {
     ASSERT_EQ(Bind(whose + "ended", v1::ADMIN, absl::Now() + absl::Seconds(2)), "");
     ASSERT_EQ(Bind(whose + "later", v1::OPERATOR, absl::Now() + absl::Hours(1)), "");
   }
-  const auto ended = ChannelOf(user + "ended");
-  v1::GetSelfRequest who;
-  ASSERT_TRUE(Within(absl::Seconds(20), [&] {
-    return Ask(ended, "AccessService/GetSelf", who) == "NO_ROLE";
-  })) << "it ends by itself";
+  const v1::GetSelfRequest who;
+  for (const auto& [whose, none] : {std::pair(user, "NO_ROLE"), std::pair(site, "NOT_ENROLLED")}) {
+    const auto ended = ChannelOf(whose + "ended");
+    ASSERT_TRUE(Within(absl::Seconds(20), [&] {
+      return Ask(ended, "AccessService/GetSelf", who) == none;
+    })) << "it ends by itself";
+  }
   std::vector<Tried> callers = {
       {"who bound them", Kind::kAdmin, operator_},
       {"an operator that nobody bound", Kind::kNoRole, ChannelOf(user + "bob")},
@@ -251,6 +262,7 @@ TEST_F(RightsTest, EveryMethodByEveryRole) {
     callers.push_back({whose + "admin", Kind::kAdmin, ChannelOf(whose + "admin")});
     callers.push_back({whose + "operator", Kind::kOperator, ChannelOf(whose + "operator")});
     callers.push_back({whose + "viewer", Kind::kViewer, ChannelOf(whose + "viewer")});
+    callers.push_back({whose + "metrics", Kind::kMetrics, ChannelOf(whose + "metrics")});
     for (const char* role : {"TENANT", "SCHEDULER"}) {
       callers.push_back({whose + role, Kind::kTenant, ChannelOf(whose + role)});
     }
@@ -314,6 +326,34 @@ TEST_F(RightsTest, EveryMethodByEveryToken) {
       {"another authority's certificate", Kind::kNobody,
        ChannelWith("", Leaf("cxlpool://operator/alice", {.issuer = &other_authority_}))},
   });
+}
+
+// Whatever the connection has besides, and also for what stands.
+TEST_F(RightsTest, ATokenWhoseIdentityIsRevokedIsRefused) {
+  ASSERT_EQ(Bind("cxlpool://operator/alice", v1::ADMIN), "");
+  const std::string token = NewToken("leaked");
+  v1::SetRoleBindingRequest make =
+      ToBind("cxlpool://token/leaked", v1::VIEWER, absl::Now() + absl::Hours(1));
+  make.mutable_role_binding()->set_token_sha256(TokenHash(token));
+  ASSERT_EQ(Ask(operator_, "AccessService/SetRoleBinding", make), "");
+  const auto bare = ChannelWith(token);
+  const auto beside = Channel(address_, Leaf("cxlpool://operator/alice"), token);
+  RawCall watch(bare, "/cxlpool.v1.PoolService/WatchRegions");
+  watch.Send("", true);
+  watch.Skip();
+  const v1::GetSelfRequest who;
+  ASSERT_EQ(Ask(bare, "AccessService/GetSelf", who), "");
+  v1::RevokeCertificateRequest revoke;
+  revoke.set_request_id(NewId());
+  revoke.set_subject("cxlpool://token/leaked");
+  revoke.set_reason("it leaked");
+  ASSERT_EQ(Ask(operator_, "InventoryService/RevokeCertificate", revoke), "");
+  EXPECT_EQ(Ask(bare, "AccessService/GetSelf", who), "CERTIFICATE_REVOKED");
+  EXPECT_EQ(Ask(beside, "AccessService/GetSelf", who), "CERTIFICATE_REVOKED");
+  v1::WatchRegionsResponse response;
+  while (watch.Read(&response)) {
+  }
+  EXPECT_EQ(watch.End().code(), absl::StatusCode::kCancelled);
 }
 
 TEST_F(RightsTest, TokensAreMadeWithATextAndAnEnd) {

@@ -110,7 +110,7 @@ class Reflection final : public grpc::ServerGenericBidiReactor {
 
  private:
   void OnReadDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status::OK);
+    if (!ok || ++requests_ > kMostRequests) return Finish(grpc::Status::OK);
     reflection::ServerReflectionRequest request;
     if (absl::Status status = ParseRequest(bytes_, {}, &request); !status.ok()) {
       return Finish(ToWire(status, *context_));
@@ -124,8 +124,13 @@ class Reflection final : public grpc::ServerGenericBidiReactor {
   }
   void OnDone() override { delete this; }
 
+  // A stream counts as one call, and what it asks for not at all. A client asks for each service
+  // and each file once, and may begin another.
+  static constexpr int kMostRequests = 1000;
+
   grpc::CallbackServerContext* const context_;
   const Place place_;
+  int requests_ = 0;
   grpc::ByteBuffer bytes_;
   grpc::ByteBuffer answer_;
 };

@@ -166,6 +166,36 @@ TEST_F(TenantRightsTest, NeitherSeesNorTouchesWhatIsOthers) {
             "UNKNOWN_TENANT");
 }
 
+// Of what is the matter with its own it hears, and of nothing else.
+TEST_F(TenantRightsTest, IsToldWhatIsTheMatterWithItsRegions) {
+  v1::AllocateRegionRequest allocate = Wanted("ml.kv");
+  allocate.mutable_ttl()->set_seconds(300);
+  ASSERT_EQ(Ask(bob_, "PoolService/AllocateRegion", allocate), "");
+  allocate = Wanted("giraffe.kv", "giraffe");
+  allocate.mutable_ttl()->set_seconds(300);
+  ASSERT_EQ(BindTo("cxlpool://operator/dora", v1::TENANT, {"giraffe"}), "");
+  ASSERT_EQ(Ask(ChannelOf("cxlpool://operator/dora"), "PoolService/AllocateRegion", allocate), "");
+  const auto problems = [](const v1::ExplainResponse& explained) {
+    std::vector<std::string> out;
+    for (const v1::Finding& finding : explained.findings()) {
+      out.push_back(absl::StrCat(finding.subject(), " ", finding.problem()));
+    }
+    return out;
+  };
+  const std::vector<std::string> own = {"regions/ml.kv LEASE_ENDS"};
+  v1::ExplainRequest explain;
+  EXPECT_EQ(problems(Get<v1::ExplainResponse>(bob_, "InventoryService/Explain", explain)), own);
+  explain.set_name("regions/ml.kv");
+  EXPECT_EQ(problems(Get<v1::ExplainResponse>(bob_, "InventoryService/Explain", explain)), own);
+  for (const char* name : {"regions/giraffe.kv", "regions/zebra", "regions/nobodys"}) {
+    EXPECT_EQ(AskOf<v1::ExplainRequest>(bob_, "InventoryService/Explain", name), "UNKNOWN_REGION");
+  }
+  for (const char* name : {"hosts/host-a", "hosts/nobodys", "devices/cmm-0", "devices/nobodys"}) {
+    EXPECT_EQ(AskOf<v1::ExplainRequest>(bob_, "InventoryService/Explain", name),
+              "ROLE_NOT_ALLOWED");
+  }
+}
+
 // Whether somebody has the name is not told, and a name of somebody else's cannot be taken first.
 TEST_F(TenantRightsTest, NamesOnlyWithinItsNameSpace) {
   for (const char* id : {"zebra", "nobodys", "giraffe.okapi", "giraffe.free"}) {
@@ -183,6 +213,46 @@ TEST_F(TenantRightsTest, NamesOnlyWithinItsNameSpace) {
     rename.set_new_region_id(id);
     EXPECT_EQ(Ask(bob_, "PoolService/RenameRegion", rename), "NAME_NOT_YOURS") << id;
   }
+}
+
+// Nor by asking for the Regions on each device in turn.
+TEST_F(TenantRightsTest, DoesNotFindOutWhereItsBytesLie) {
+  ASSERT_EQ(Ask(bob_, "PoolService/AllocateRegion", Wanted("ml.kv")), "");
+  v1::ListRegionsRequest list;
+  for (const char* device : {"cmm-0", "nobodys"}) {
+    list.set_filter(absl::StrCat("device = ", device));
+    EXPECT_EQ(Ask(bob_, "PoolService/ListRegions", list), "BAD_FILTER") << device;
+  }
+  list.set_filter("device = cmm-0");
+  EXPECT_EQ(Ask(operator_, "PoolService/ListRegions", list), "");
+}
+
+// A Region is shown as it is now: not to somebody who may not see it any more.
+TEST_F(TenantRightsTest, ARetryShowsNothingThatIsAnothersNow) {
+  const std::string carol = "cxlpool://operator/carol";
+  ASSERT_EQ(Bind(carol, v1::OPERATOR), "");
+  const auto channel = ChannelOf(carol);
+  v1::AllocateRegionRequest allocate = Wanted("lion", "giraffe");
+  ASSERT_EQ(Ask(channel, "PoolService/AllocateRegion", allocate), "");
+  ASSERT_EQ(Ask(channel, "PoolService/AllocateRegion", allocate), "");
+  ASSERT_EQ(BindTo(carol, v1::TENANT, {"ml"}), "");
+  EXPECT_EQ(Ask(channel, "PoolService/AllocateRegion", allocate), "UNKNOWN_REGION");
+  allocate.set_size_bytes(5 * kGranule);
+  EXPECT_EQ(Ask(channel, "PoolService/AllocateRegion", allocate), "UNKNOWN_REGION");
+}
+
+// Otherwise they could allocate for the next tenant of that name.
+TEST_F(TenantRightsTest, ATenantGoesOnceNoHostIsForIt) {
+  for (const char* whose : {kBob, kCron}) ASSERT_EQ(Unbind(whose), "");
+  const auto remove = [&] {
+    return AskOf<v1::RemoveTenantRequest>(operator_, "InventoryService/RemoveTenant", "tenants/ml");
+  };
+  EXPECT_EQ(remove(), "TENANT_HAS_HOSTS");
+  v1::EnrolHostRequest enrol;
+  enrol.set_host("hosts/host-a");
+  enrol.add_tenants("tenants/giraffe");
+  ASSERT_EQ(Ask(operator_, "InventoryService/EnrolHost", enrol), "");
+  EXPECT_EQ(remove(), "");
 }
 
 TEST_F(TenantRightsTest, ChoosesAmongHostsOfItsTenantsAndNoDevices) {
@@ -240,6 +310,40 @@ TEST_F(TenantRightsTest, ATenantThatCallsTooOftenIsRefusedLate) {
   }
   calls.resize(32);  // The others are taken back.
   EXPECT_EQ(Ask(operator_, "PoolService/GetCapacity", v1::GetCapacityRequest()), "");
+}
+
+// An answer that nobody reads is still under way: otherwise there could be any number of them.
+TEST_F(TenantRightsTest, AnAnswerThatIsNotReadKeepsItsPlace) {
+  v1::BatchAllocateRegionsRequest batch;
+  const std::string name(40, 'x');
+  for (int i = 0; i < 1000; ++i) *batch.add_requests() = Wanted(absl::StrCat("ml.", name, i));
+  ASSERT_EQ(Ask(operator_, "PoolService/BatchAllocateRegions", batch), "");
+  v1::ListRegionsRequest request;
+  request.set_page_size(1000);
+  const std::string list = request.SerializeAsString();
+  std::vector<std::unique_ptr<RawCall>> unread;
+  std::string reason;
+  EXPECT_TRUE(Within(absl::Seconds(20),
+                     [&] {
+                       const auto channel =
+                           ChannelOf(kBob);  // One connection has 256 calls at most.
+                       for (int i = 0; i < 64; ++i) {
+                         unread.push_back(std::make_unique<RawCall>(
+                             channel, "/cxlpool.v1.PoolService/ListRegions"));
+                         unread.back()->Send(list, true);
+                       }
+                       reason = Ask(cron_, "PoolService/GetCapacity", v1::GetCapacityRequest());
+                       EXPECT_EQ(reason, "") << "others are not touched by that";
+                       reason = Ask(bob_, "PoolService/GetCapacity", v1::GetCapacityRequest());
+                       return reason == "TOO_MANY_CALLS";
+                     }))
+      << reason << " with " << unread.size() << " answers unread, of "
+      << Get<v1::ListRegionsResponse>(bob_, "PoolService/ListRegions", request).ByteSizeLong()
+      << " bytes";
+  unread.clear();
+  EXPECT_TRUE(Within(absl::Seconds(20), [&] {
+    return Ask(bob_, "PoolService/GetCapacity", v1::GetCapacityRequest()).empty();
+  }));
 }
 
 TEST_F(TenantRightsTest, RolesForTenantsNameTenantsThatThereAre) {
@@ -309,7 +413,9 @@ class TellsNothingTest : public TenantRightsTest {
         {"host", {"hosts/host-a", "hosts/host-b", "hosts/nobodys", ""}},
         {"device", {"", "", "devices/cmm-0", "devices/nobodys"}},
         {"isolate_from", {"regions/ml.kv", "regions/zebra", "regions/nobodys"}},
-        {"filter", {"", "tenant=tenants/giraffe", "host=hosts/host-b", "state=ALLOCATED", "x"}},
+        {"filter",
+         {"", "tenant=tenants/giraffe", "host=hosts/host-b", "device=devices/cmm-0",
+          "state=ALLOCATED", "x"}},
         {"order_by", {"", "name desc", "size_bytes", "revision desc"}}};
     static const std::vector<std::string> odd = {"", "zebra", "hosts/host-b", "size_bytes>1", "%"};
     const auto known = fitting.find(field);

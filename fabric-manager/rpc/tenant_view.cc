@@ -11,8 +11,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "cxlpool/v1/access_service.pb.h"
+#include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/resources.pb.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
@@ -79,6 +82,29 @@ void Hide(v1::Event& event) {
   event.clear_more();
 }
 
+// What a tenant may do about its Region itself: no force, and no word of another's.
+bool IsForTenants(absl::string_view command, absl::string_view region) {
+  const std::vector<absl::string_view> words = absl::StrSplit(command, ' ');
+  return words.size() > 3 && words[0] == "cxlpool" && words[1] == "region" && words[3] == region &&
+         !absl::StrContains(command, "--force");
+}
+
+// A finding's problem, time and hosts are the tenant's to know. Its words are for operators: they
+// say on which devices it waits, and for whom.
+void Hide(v1::Finding& finding) {
+  absl::string_view region = finding.subject();
+  if (!absl::ConsumePrefix(&region, "regions/") || finding.problem() == "LEASE_ENDS") return;
+  finding.set_text("an operator who asks for it is told more");
+  const auto is_others = [](const std::string& name) { return !absl::StartsWith(name, "hosts/"); };
+  auto& waits_for = *finding.mutable_waits_for();
+  waits_for.erase(std::remove_if(waits_for.begin(), waits_for.end(), is_others), waits_for.end());
+  auto& commands = *finding.mutable_commands();
+  commands.erase(
+      std::remove_if(commands.begin(), commands.end(),
+                     [&](const std::string& command) { return !IsForTenants(command, region); }),
+      commands.end());
+}
+
 // A refusal of one of a batch travels as a field, and is hidden as a call's own is. Region and
 // Attachment of one that was done are within it, and HideOthers comes to them.
 void Hide(v1::BatchResult& result) {
@@ -107,6 +133,9 @@ void HideOthers(google::protobuf::Message* answer) {
   }
   if (answer->GetDescriptor() == v1::Event::descriptor()) {
     return Hide(static_cast<v1::Event&>(*answer));
+  }
+  if (answer->GetDescriptor() == v1::Finding::descriptor()) {
+    return Hide(static_cast<v1::Finding&>(*answer));
   }
   if (answer->GetDescriptor() == v1::PlacementPlan::descriptor()) {
     return static_cast<v1::PlacementPlan&>(*answer).clear_bridges();

@@ -56,20 +56,35 @@ Target TargetOf(const Item& item, const Change& inverse) {
 
 }  // namespace
 
-AuditEntry EntryOf(const Audit& audit, const Change& change, const Change& inverse,
-                   uint64_t revision) {
-  Target target = TargetOf(change.front(), inverse);
-  return {.time = audit.time,
-          .who = audit.principal,
-          .method = audit.action,
-          .role = audit.role,
-          .peer = audit.origin.peer,
-          .request_id = audit.origin.request_id,
-          .target = std::move(target.name),
-          .more = change.size() - 1,
-          .tenant = std::move(target.tenant),
-          .reason = audit.reason,
-          .revision = revision};
+std::vector<AuditEntry> EntriesOf(const Audit& audit, const Change& change, const Change& inverse,
+                                  uint64_t revision) {
+  std::vector<AuditEntry> entries;
+  uint64_t counted = 0;
+  const auto add = [&](Target target) {
+    entries.push_back({.time = audit.time,
+                       .who = audit.principal,
+                       .method = audit.action,
+                       .role = audit.role,
+                       .peer = audit.origin.peer,
+                       .request_id = audit.origin.request_id,
+                       .target = std::move(target.name),
+                       .tenant = std::move(target.tenant),
+                       .reason = audit.reason,
+                       .revision = revision});
+  };
+  if (!audit.target.empty()) add({audit.target});
+  for (const Item& item : change) {
+    Target target = TargetOf(item, inverse);
+    const bool has_its_own = !target.tenant.empty() && entries.size() < kMaxEntriesOfChange &&
+                             !CXLPOOL_MUTANT("audit-names-the-first-alone");
+    if (entries.empty() || has_its_own) {
+      add(std::move(target));
+    } else {
+      ++counted;
+    }
+  }
+  if (!entries.empty()) entries.front().more = counted;
+  return entries;
 }
 
 bool AuditTrail::Load(const AuditBounds& bounds, const Change& records) {

@@ -20,9 +20,12 @@
 
 namespace cxlpool::fm {
 
-// The entry of one change, whose `inverse` says what was there before. `change` is not empty.
-AuditEntry EntryOf(const Audit& audit, const Change& change, const Change& inverse,
-                   uint64_t revision);
+// The entries of one change, whose `inverse` says what was there before: what it was asked about,
+// or its first record, and each further Region. Beyond kMaxEntriesOfChange records are counted, as
+// those are that are no Regions. Empty: nothing was changed, and nothing asked about.
+std::vector<AuditEntry> EntriesOf(const Audit& audit, const Change& change, const Change& inverse,
+                                  uint64_t revision);
+inline constexpr size_t kMaxEntriesOfChange = 256;
 
 class AuditTrail {
  public:

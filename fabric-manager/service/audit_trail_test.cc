@@ -256,21 +256,48 @@ TEST_F(AuditTrailTest, ARowIsWithinWhatTheStoreTakes) {
   EXPECT_EQ(entries, 100u);
 }
 
-TEST(EntryOfTest, SaysWhatWasErasedAndHowManyMore) {
+TEST(EntriesOfTest, SayWhatWasErasedAndHowManyMore) {
   const Audit audit{absl::FromUnixSeconds(5), "manager", "gone", "why"};
-  AuditEntry entry = EntryOf(audit, {Erased{8}, Erased{9}},
-                             {Tenant{.key = 9, .id = "b"}, Tenant{.key = 8, .id = "a"}}, 17);
-  EXPECT_EQ(entry.target, "tenants/a");
-  EXPECT_EQ(entry.more, 1u);
-  EXPECT_EQ(entry.time, audit.time);
-  EXPECT_EQ(entry.revision, 17u);
+  std::vector<AuditEntry> entries =
+      EntriesOf(audit, {Erased{8}, Erased{9}},
+                {Tenant{.key = 9, .id = "b"}, Tenant{.key = 8, .id = "a"}}, 17);
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].target, "tenants/a");
+  EXPECT_EQ(entries[0].more, 1u);
+  EXPECT_EQ(entries[0].time, audit.time);
+  EXPECT_EQ(entries[0].revision, 17u);
   auto region = std::make_shared<Region>();
   region->id = "kv";
   region->tenant = "ml";
-  entry = EntryOf(audit, {RegionPtr(region)}, {Erased{1}}, 18);
-  EXPECT_EQ(entry.target, "regions/kv");
-  EXPECT_EQ(entry.tenant, "ml");
-  EXPECT_EQ(entry.more, 0u);
+  entries = EntriesOf(audit, {RegionPtr(region)}, {Erased{1}}, 18);
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].target, "regions/kv");
+  EXPECT_EQ(entries[0].tenant, "ml");
+  EXPECT_EQ(entries[0].more, 0u);
+}
+
+// A tenant is told of each of its Regions, and an operator of the host that was fenced.
+TEST(EntriesOfTest, NameWhatWasAskedAboutAndEachRegion) {
+  Audit audit{absl::FromUnixSeconds(5), "alice", "FenceHost", "it hangs"};
+  audit.target = "hosts/host-a";
+  Change change = {Tenant{.key = 9, .id = "b"}};
+  for (int i = 0; i < 300; ++i) {
+    auto region = std::make_shared<Region>();
+    region->id = absl::StrCat("kv-", i);
+    region->tenant = "ml";
+    change.push_back(RegionPtr(region));
+  }
+  const std::vector<AuditEntry> entries = EntriesOf(audit, change, change, 17);
+  ASSERT_EQ(entries.size(), kMaxEntriesOfChange);
+  EXPECT_EQ(entries[0].target, "hosts/host-a");
+  EXPECT_EQ(entries[0].tenant, "");
+  EXPECT_EQ(entries[1].target, "regions/kv-0");
+  EXPECT_EQ(entries[1].tenant, "ml");
+  EXPECT_EQ(entries[1].reason, "it hangs");
+  EXPECT_EQ(entries[0].more, 301u - 255u) << "the tenant, and what is too much";
+  EXPECT_EQ(EntriesOf(audit, {}, {}, 17).size(), 1u);
+  audit.target.clear();
+  EXPECT_TRUE(EntriesOf(audit, {}, {}, 17).empty());
 }
 
 }  // namespace

@@ -540,8 +540,9 @@ std::optional<std::vector<Finding>> ExplainDevice(const PoolView& view, const st
 // A Region that is settled, which most are, costs a look at its Attachments. What is found is
 // sorted and cut whenever it is twice the limit, so that a pool with a million findings costs the
 // manager no more memory than one with a few.
-Diagnosis Diagnose(const PoolView& view, std::vector<Finding> of_manager, absl::Time now,
-                   size_t limit) {
+Diagnosis Diagnose(const PoolView& view, const Caller& caller, std::vector<Finding> of_manager,
+                   absl::Time now, size_t limit) {
+  const bool of_pool = !caller.for_tenants();
   Diagnosis diagnosis;
   std::vector<Finding>& all = diagnosis.findings;
   const auto add = [&](std::vector<Finding> more) {
@@ -551,16 +552,22 @@ Diagnosis Diagnose(const PoolView& view, std::vector<Finding> of_manager, absl::
     diagnosis.left_out += all.size() - limit;
     all.resize(limit);
   };
-  add(std::move(of_manager));
-  add(ExplainPool(view));
-  for (const TenantView& tenant : *view.tenants) add(ExplainTenant(tenant));
-  for (const auto& [id, host] : view.hosts) add(ExplainHost(*host, now));
-  for (const DeviceView& device : *view.devices) add(ExplainDevice(view, device));
-  for (const auto& [device, why] : view.laid_down->unseen_devices) {
-    if (FindDevice(view, device) == nullptr) add({Unseen(device, why)});
+  if (of_pool) {
+    add(std::move(of_manager));
+    add(ExplainPool(view));
+    for (const auto& [id, host] : view.hosts) add(ExplainHost(*host, now));
+    for (const DeviceView& device : *view.devices) add(ExplainDevice(view, device));
+    for (const auto& [device, why] : view.laid_down->unseen_devices) {
+      if (FindDevice(view, device) == nullptr) add({Unseen(device, why)});
+    }
+  }
+  for (const TenantView& tenant : *view.tenants) {
+    if (of_pool || caller.HasTenant(tenant.tenant.id)) add(ExplainTenant(tenant));
   }
   view.regions.ForEach([&](const Region& region) {
-    add(ExplainRegion(view, region, now));
+    const bool is_told = of_pool || MaySee(caller, /*own=*/nullptr, region) ||
+                         CXLPOOL_MUTANT("doctor-tells-tenants-all");
+    if (is_told) add(ExplainRegion(view, region, now));
     return true;
   });
   std::stable_sort(all.begin(), all.end(), ComesBefore);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "fabric-manager/model/pool/caller.h"
 #include "fabric-manager/service/view.h"
 
 namespace cxlpool::fm {
@@ -51,14 +52,15 @@ std::vector<Finding> ExplainHost(const HostView& host, absl::Time now);
 std::optional<std::vector<Finding>> ExplainDevice(const PoolView& view, const std::string& device);
 
 // All of it, the worst first; of what is equally bad first the pool, then hosts, devices and
-// Regions, each in order of name; `of_manager` is among them. Beyond `limit` findings are counted
-// in `left_out`, and those of the worst are kept.
+// Regions, each in order of name; `of_manager` is among them. For a role for tenants: of its
+// tenants and of the Regions that it may see, alone. Beyond `limit` findings are counted in
+// `left_out`, and those of the worst are kept.
 struct Diagnosis {
   std::vector<Finding> findings;
   uint64_t left_out = 0;
 };
-Diagnosis Diagnose(const PoolView& view, std::vector<Finding> of_manager, absl::Time now,
-                   size_t limit);
+Diagnosis Diagnose(const PoolView& view, const Caller& caller, std::vector<Finding> of_manager,
+                   absl::Time now, size_t limit);
 
 }  // namespace cxlpool::fm
 

@@ -86,7 +86,9 @@ struct SoundPool {
     return ExplainHost(*view.hosts.at("host-a"), kNow);
   }
   std::vector<Finding> OfDevice() const { return *ExplainDevice(View(), "cmm-0"); }
-  std::vector<Finding> OfAll() const { return Diagnose(View(), {}, kNow, 100).findings; }
+  std::vector<Finding> OfAll(const Caller& caller = Caller::Admin("alice")) const {
+    return Diagnose(View(), caller, {}, kNow, 100).findings;
+  }
 
   Attachment& attachment() { return region.attachments.front(); }
   Part& part() { return attachment().settled(); }
@@ -357,10 +359,35 @@ TEST(ExplainTest, TheWorstComesFirstAndCausesBeforeWhatTheyBringAbout) {
     order.push_back(finding.subject + " " + finding.problem);
   EXPECT_THAT(order, ElementsAre("hosts/host-a AGENT_AWAY", "regions/kv AGENT_AWAY", " POOL_FULL",
                                  "regions/kv LEASE_ENDS"));
-  const Diagnosis cut = Diagnose(pool.View(), {}, kNow, 1);
+  const Diagnosis cut = Diagnose(pool.View(), Caller::Admin("alice"), {}, kNow, 1);
   ASSERT_EQ(cut.findings.size(), 1u);
   EXPECT_EQ(cut.findings[0].subject, "hosts/host-a");
   EXPECT_EQ(cut.left_out, 3u);
+}
+
+// The manager's own findings, hosts and devices are no tenant's.
+TEST(DiagnoseTest, ATenantHearsOfItsOwn) {
+  SoundPool pool;
+  pool.region.tenant = "ml";
+  pool.region.requests.emplace_back();
+  pool.region.expire_time = kNow + absl::Minutes(5);
+  pool.runtime.online = false;
+  pool.device.device.reachable = false;
+  for (const char* id : {"giraffe", "ml"}) {
+    pool.tenants.push_back({.tenant = {.id = id, .quota_bytes = 1}, .use = {.held_bytes = 1}});
+  }
+  const auto told = [&](const std::string& tenant) {
+    std::vector<std::string> subjects;
+    const Caller caller = Caller::User("bob", PoolRole::kTenant, {tenant});
+    const PoolView view = pool.View();
+    for (const Finding& finding : Diagnose(view, caller, {}, kNow, 100).findings) {
+      subjects.push_back(finding.subject);
+    }
+    return subjects;
+  };
+  EXPECT_THAT(told("ml"), ElementsAre("tenants/ml", "regions/kv"));
+  EXPECT_THAT(told("giraffe"), ElementsAre("tenants/giraffe"));
+  EXPECT_THAT(told("nobody"), IsEmpty());
 }
 
 }  // namespace

@@ -86,6 +86,7 @@ void HostFences::FenceWhenQuiet(const std::string& host, Audit audit, absl::Dura
 void HostFences::RecordFenced(const std::string& host, Audit audit, Done done) {
   const auto are_more = std::make_shared<bool>(false);
   Audit again = audit;
+  again.target.clear();  // It goes down once.
   writer_->Submit(
       std::move(audit),
       [host, are_more](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
+#include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "proto/support/text.h"
 
@@ -291,6 +292,9 @@ void PoolService::Fence(const Caller& caller, const std::string& host, const std
                                       absl::StrCat("host \"", host, "\" is not enrolled"),
                                       "see `cxlpool host list`", {{"host", host}}));
                 return;
+              }
+              if (!CXLPOOL_MUTANT("a-fence-of-nothing-is-not-told")) {
+                audit.target = ResourceName("hosts", host);
               }
               reconciler_->Fence(host, std::move(audit), std::move(act));
             });

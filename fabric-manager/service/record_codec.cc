@@ -322,8 +322,16 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
     case pb::Record::kTenant: {
       const pb::TenantRecord& in = record.tenant();
       if (in.id().empty()) return "a tenant without an id";
-      out = Item(Tenant{key, in.id(), in.quota_bytes(), in.reserved_bytes(), in.host_cap_bytes(),
-                        in.fabric_isolation()});
+      Tenant tenant{key,
+                    in.id(),
+                    in.quota_bytes(),
+                    in.reserved_bytes(),
+                    in.host_cap_bytes(),
+                    in.fabric_isolation()};
+      if (in.create_unix_us() != 0) {
+        if (Problem p = DecodeTime("create", in.create_unix_us(), tenant.create_time)) return p;
+      }
+      out = Item(std::move(tenant));
       return std::nullopt;
     }
     case pb::Record::kRevocation: {
@@ -341,7 +349,7 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
                           .identity = in.identity(),
                           .reason = in.reason(),
                           .principal = in.principal()};
-      if (Problem p = DecodeEnum("role", in.role(), PoolRole::kScheduler, binding.role)) return p;
+      if (Problem p = DecodeEnum("role", in.role(), PoolRole::kMetrics, binding.role)) return p;
       binding.token_hash = in.token_sha256();
       // A token is known by its hash, a certificate by TLS: a token's binding without a hash would
       // be anybody's who knows the name.

@@ -26,6 +26,9 @@ struct Audit {
   std::string reason;
   std::string role = {};
   CallOrigin origin = {};
+  // What it was asked about, where that is not the first record that it changes: "hosts/host-a".
+  // It goes down even where nothing is changed.
+  std::string target = {};
 };
 
 // The record about the pool itself; its key is kPoolKey.

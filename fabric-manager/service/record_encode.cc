@@ -244,6 +244,7 @@ std::string EncodeItem(const Item& item) {
     if (!CXLPOOL_MUTANT("tenant-isolation-not-stored")) {
       out.set_fabric_isolation(tenant->fabric_isolation);
     }
+    out.set_create_unix_us(MicrosOrUnknown(tenant->create_time));
   } else if (const auto* binding = std::get_if<RoleBinding>(&item)) {
     pb::RoleBindingRecord& out = *record.mutable_role_binding();
     out.set_identity(Text(binding->identity));

@@ -397,7 +397,11 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
     puts_[kPoolKey] = EncodePool(meta_);
     group_commits_ = true;
   }
-  if (proposal->change.empty()) return committed;
+  if (proposal->change.empty()) {
+    // What was done outside the records is told all the same.
+    NoteDone(audit, *proposal, /*inverse=*/{}, revision_);
+    return committed;
+  }
   absl::InlinedVector<std::string, 2> values;
   size_t bytes = put_bytes_;
   bool too_large = puts_.size() + proposal->change.size() > limits_.max_batch_rows;
@@ -433,12 +437,19 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
     const auto* before = std::get_if<RegionPtr>(&item);
     undurable_.try_emplace(KeyOf(item), before == nullptr ? nullptr : *before);
   }
-  AuditEntry entry = EntryOf(audit, proposal->change, *inverse, revision);
-  if (!proposal->request_id.empty()) entry.request_id = proposal->request_id;
-  trail_.Note(std::move(entry));
+  NoteDone(audit, *proposal, *inverse, revision);
   changes_.push_back(std::move(proposal->change));
   inverses_.push_back(*std::move(inverse));
   return committed;
+}
+
+// Puts what a proposal did into the trail.
+void Writer::NoteDone(const Audit& audit, const Proposal& proposal, const Change& inverse,
+                      uint64_t revision) {
+  for (AuditEntry& entry : EntriesOf(audit, proposal.change, inverse, revision)) {
+    if (!proposal.request_id.empty()) entry.request_id = proposal.request_id;
+    trail_.Note(std::move(entry));
+  }
 }
 
 // Whether what comes next has to wait for the next commit. The other half of what the store takes

@@ -112,6 +112,7 @@ class CallerFixture : public testing::Test {
     grpc::ChannelArguments arguments;
     arguments.SetSslTargetNameOverride("fm.cxlpool");
     arguments.SetInt("cxlpool.test", ++channels_);  // Shared with no other channel.
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // What is not read stays with the manager.
     auto credentials = grpc::SslCredentials(options);
     if (!token.empty()) {
       credentials =

@@ -123,14 +123,15 @@ inline Device FullDevice() {
 
 inline Tenant FullTenant() {
   Tenant tenant;
-  [[maybe_unused]] auto& [key, id, quota_bytes, reserved_bytes, host_cap_bytes, fabric_isolation] =
-      tenant;
+  [[maybe_unused]] auto& [key, id, quota_bytes, reserved_bytes, host_cap_bytes, fabric_isolation,
+                          create_time] = tenant;
   key = 8;
   id = "ml";
   quota_bytes = 101;
   reserved_bytes = 102;
   host_cap_bytes = 103;
   fabric_isolation = true;
+  create_time = absl::FromUnixSeconds(1'600'000'004);
   return tenant;
 }
 

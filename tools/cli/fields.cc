@@ -56,9 +56,10 @@ constexpr std::array<EnumWord<v1::Access>, 2> kAccesses = {
     {{"rw", v1::READ_WRITE}, {"ro", v1::READ_ONLY}}};
 constexpr std::array<EnumWord<v1::Enforcer>, 2> kEnforcers = {
     {{"fabric", v1::FABRIC}, {"any", v1::ENFORCER_UNSPECIFIED}}};
-constexpr std::array<EnumWord<v1::Role>, 5> kRoles = {{{"viewer", v1::VIEWER},
+constexpr std::array<EnumWord<v1::Role>, 6> kRoles = {{{"viewer", v1::VIEWER},
                                                        {"tenant", v1::TENANT},
                                                        {"scheduler", v1::SCHEDULER},
+                                                       {"metrics", v1::METRICS},
                                                        {"operator", v1::OPERATOR},
                                                        {"admin", v1::ADMIN}}};
 constexpr std::array<EnumWord<v1::PlacementPolicy>, 5> kPolicies = {{{"pack", v1::PACK},

@@ -66,6 +66,8 @@ absl::string_view ToString(PoolRole role) {
       return "TENANT";
     case PoolRole::kScheduler:
       return "SCHEDULER";
+    case PoolRole::kMetrics:
+      return "METRICS";
   }
   return "?";
 }

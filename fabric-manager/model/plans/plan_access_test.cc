@@ -116,6 +116,7 @@ TEST_F(PlanAccessTest, EachPlanWantsItsRight) {
       EXPECT_EQ(may(role, right), right == Right::kUseMemory || right == Right::kMoveMemory);
     }
     EXPECT_FALSE(may(PoolRole::kViewer, right));
+    EXPECT_FALSE(may(PoolRole::kMetrics, right));
     EXPECT_EQ(may(PoolRole::kOperator, right), right != Right::kAdminister);
     EXPECT_TRUE(may(PoolRole::kAdmin, right));
     EXPECT_EQ(ReasonOf(CheckCaller(state(), Caller(), right)), "NO_CALLER");
@@ -129,6 +130,37 @@ TEST_F(PlanAccessTest, EachPlanWantsItsRight) {
             "ROLE_NOT_ALLOWED");
   EXPECT_EQ(ReasonOf(PlanSetTenant(state(), bob, {.id = "ml"}, context()).status()),
             "ROLE_NOT_ALLOWED");
+}
+
+// A call that goes on, or begins late, has no right that was taken away meanwhile.
+TEST_F(PlanAccessTest, ARoleThatIsTakenAwayEndsWhatWaits) {
+  const auto check = [&](const Caller& caller) {
+    return ReasonOf(CheckCaller(state(), caller, Right::kUseMemory));
+  };
+  const Caller first = Caller::Bound(kBob, Proof::kOperatorCertificate, Granted{PoolRole::kAdmin});
+  EXPECT_EQ(check(first), "") << "nobody is bound";
+  ASSERT_EQ(Bind(kCarol, PoolRole::kAdmin), "");
+  EXPECT_EQ(check(first), "RIGHTS_CHANGED");
+  ASSERT_EQ(Bind(kBob, PoolRole::kOperator, context().now + absl::Hours(1)), "");
+  const Caller bob = Caller::Bound(kBob, Proof::kOperatorCertificate, Granted{PoolRole::kOperator});
+  EXPECT_EQ(check(bob), "");
+  ASSERT_EQ(Bind(kBob, PoolRole::kViewer), "");
+  EXPECT_EQ(check(bob), "RIGHTS_CHANGED");
+  ASSERT_EQ(Unbind(kBob), "");
+  EXPECT_EQ(check(bob), "RIGHTS_CHANGED");
+  EXPECT_EQ(check(Caller::Admin(kBob)), "") << "an admin by the configuration";
+}
+
+// Bytes that are kept from everybody stand under the default tenant.
+TEST(MaySeeTest, WhatTheManagerKeepsIsNoTenants) {
+  Region region;
+  region.id = "bad-cmm-0-17";
+  region.tenant = kDefaultTenant;
+  const Caller bob = Caller::User(kBob, PoolRole::kTenant, {kDefaultTenant});
+  EXPECT_FALSE(MaySee(bob, nullptr, region));
+  EXPECT_TRUE(MaySee(Caller::User(kBob, PoolRole::kViewer), nullptr, region));
+  region.requests.emplace_back();
+  EXPECT_TRUE(MaySee(bob, nullptr, region));
 }
 
 TEST(RoleOfTest, CertificatesOfOperatorsCountWhileNobodyIsBound) {

@@ -62,6 +62,14 @@ absl::StatusOr<std::optional<Plan>> BeginPlan(const PoolState& state, const Call
   if (request.id.id.empty()) return std::nullopt;
   const auto remembered = state.FindRequest(request.id);
   if (!remembered.has_value()) return std::nullopt;
+  // A Region is shown as it is now, and who asked for it may be a tenant by now.
+  if (caller.for_tenants() && !MaySee(caller, /*own=*/nullptr, *remembered->region) &&
+      !CXLPOOL_MUTANT("retries-show-others")) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
+                  "your tenants do not have the region of that earlier call",
+                  "make a new request_id for each new call",
+                  {{"request_id", FormatUuid(request.id.id.bytes())}});
+  }
   const bool same =
       CXLPOOL_MUTANT("ignore-payload-hash") || remembered->payload_hash == request.payload_hash;
   if (same) return Plan{remembered->region, {}};

@@ -6,6 +6,7 @@
 #include "fabric-manager/model/plans/plan_parts.h"
 #include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/model/space/bytes.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/text.h"
 
@@ -49,6 +50,7 @@ absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Caller& calle
   }
   Tenant wanted = tenant;
   wanted.key = known == nullptr ? context.next_id() : known->key;
+  wanted.create_time = known == nullptr ? context.now : known->create_time;
   if (known != nullptr && *known == wanted) return Change{};
   return Change{wanted};
 }
@@ -80,6 +82,18 @@ absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const Caller& ca
                   absl::StrCat(identity, " has a role for tenant \"", tenant, "\""),
                   absl::StrCat("take it away first: `cxlpool access revoke ", identity, "`"),
                   {{"tenant", tenant}, {"identity", identity}});
+  }
+  for (const auto& [id, host] : state.hosts()) {
+    const auto& tenants = host.tenants;
+    if (host.retired || std::find(tenants.begin(), tenants.end(), tenant) == tenants.end() ||
+        CXLPOOL_MUTANT("a-tenants-hosts-stay")) {
+      continue;
+    }
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "TENANT_HAS_HOSTS",
+        absl::StrCat("host \"", id, "\" may allocate for tenant \"", tenant, "\""),
+        absl::StrCat("enrol it for others first: `cxlpool host enrol ", id, " --tenant OTHER`"),
+        {{"tenant", tenant}, {"host", id}});
   }
   return Change{Erased{known->key}};
 }

@@ -18,16 +18,20 @@
 namespace cxlpool::fm {
 
 // What rule.proto says. Of the first three each may do what those before it may, in the whole pool;
-// the others are for tenants.
+// the next two are for tenants; the last sees figures alone.
 enum class PoolRole : uint8_t {
   kViewer = 1,
   kOperator = 2,
   kAdmin = 3,
   kTenant = 4,
-  kScheduler = 5
+  kScheduler = 5,
+  kMetrics = 6
 };
 absl::string_view ToString(PoolRole role);  // "VIEWER"
-constexpr bool IsForTenants(PoolRole role) { return role >= PoolRole::kTenant; }
+constexpr bool IsForPool(PoolRole role) { return role <= PoolRole::kAdmin; }
+constexpr bool IsForTenants(PoolRole role) {
+  return role == PoolRole::kTenant || role == PoolRole::kScheduler;
+}
 
 inline constexpr size_t kMaxRoleBindings = 10'000;
 inline constexpr size_t kMaxTenantsOfRole = 256;

@@ -23,6 +23,11 @@ bool Allocated(absl::string_view identity, const Region& region) {
   return made.method == kAllocate && made.principal.str() == identity;
 }
 
+// What the manager keeps from everybody stands under the default tenant, and no call made it.
+bool IsKept(const Region& region) {
+  return region.requests.empty() && !CXLPOOL_MUTANT("kept-bytes-are-the-default-tenants");
+}
+
 }  // namespace
 
 bool Caller::Has(Right right) const {
@@ -31,7 +36,8 @@ bool Caller::Has(Right right) const {
   switch (right) {
     case Right::kUseMemory:
     case Right::kMoveMemory:
-      return role_ != PoolRole::kViewer || CXLPOOL_MUTANT("viewers-change-things");
+      return (role_ != PoolRole::kViewer && role_ != PoolRole::kMetrics) ||
+             CXLPOOL_MUTANT("viewers-change-things");
     case Right::kRunPool:
       return role_ == PoolRole::kOperator || role_ == PoolRole::kAdmin ||
              CXLPOOL_MUTANT("tenants-run-the-pool");
@@ -56,6 +62,17 @@ absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right rig
                   absl::StrCat("no host is enrolled as ", caller.identity()),
                   "run `cxlpool host enrol HOST`", {{"identity", caller.identity()}});
   }
+  // A call that waited, or goes on after its first change, may have lost its role meanwhile. That a
+  // role ends with time ends what has not begun.
+  if (caller.proof().has_value() && !CXLPOOL_MUTANT("roles-stand-while-a-call-waits")) {
+    const auto now = RoleOf(state.access_rules().bindings, caller.identity(), *caller.proof(),
+                            absl::InfinitePast());
+    if (now != Granted{caller.role(), caller.tenants()}) {
+      return Refuse(absl::StatusCode::kAborted, "RIGHTS_CHANGED",
+                    absl::StrCat("the role of ", caller.identity(), " has just changed"),
+                    "call again", {{"identity", caller.identity()}});
+    }
+  }
   if (caller.Has(right)) return absl::OkStatus();
   if (caller.is_host()) {
     return Refuse(absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED",
@@ -72,6 +89,7 @@ absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right rig
 bool MaySee(const Caller& caller, const Host* own, const Region& region) {
   if (caller.for_pool()) return true;
   if (caller.for_tenants()) {
+    if (IsKept(region)) return false;
     if (!caller.HasTenant(region.tenant.str()) && !CXLPOOL_MUTANT("tenant-sees-any-region")) {
       return false;
     }

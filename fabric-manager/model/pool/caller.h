@@ -7,6 +7,7 @@
 #define CXLPOOL_FABRIC_MANAGER_MODEL_POOL_CALLER_H_
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +51,12 @@ class Caller {
     user.tenants_ = std::move(tenants);
     return user;
   }
+  // The same, who has the role by the pool's bindings (RoleOf), and no longer than they say so.
+  static Caller Bound(std::string identity, Proof proof, Granted granted) {
+    Caller user = User(std::move(identity), granted.role, std::move(granted.tenants));
+    user.proof_ = proof;
+    return user;
+  }
   static Caller Admin(std::string identity) { return User(std::move(identity), PoolRole::kAdmin); }
   // The agent of `host`, for itself or for an application there.
   static Caller OfHost(std::string host, std::string identity) {
@@ -66,7 +73,7 @@ class Caller {
   bool is_local() const { return kind_ == Kind::kLocal; }
   // Whether it has a role in the whole pool: then it sees all of it.
   bool for_pool() const {
-    return (kind_ == Kind::kUser && !IsForTenants(role_)) || kind_ == Kind::kLocal;
+    return (kind_ == Kind::kUser && IsForPool(role_)) || kind_ == Kind::kLocal;
   }
   // Whether it has one for tenants: then it sees what is theirs, and nothing else.
   bool for_tenants() const { return kind_ == Kind::kUser && IsForTenants(role_); }
@@ -76,6 +83,7 @@ class Caller {
     return std::binary_search(tenants_.begin(), tenants_.end(), tenant);
   }
   bool Has(Right right) const;
+  const std::optional<Proof>& proof() const { return proof_; }  // Nothing: it is not bound.
   const std::string& identity() const { return identity_; }
   const std::string& host() const { return host_; }  // Empty unless is_host().
   std::string RoleText() const;                      // "ADMIN", "HOST"; empty: nobody.
@@ -100,6 +108,7 @@ class Caller {
   std::string identity_;
   std::string host_;
   std::vector<std::string> tenants_;
+  std::optional<Proof> proof_;
   CallOrigin origin_;
 };
 

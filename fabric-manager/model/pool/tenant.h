@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "fabric-manager/model/pool/region.h"
 
 namespace cxlpool::fm {
@@ -25,6 +26,8 @@ struct Tenant {
   uint64_t reserved_bytes = 0;    // Kept free for it: what it does not use others may not take.
   uint64_t host_cap_bytes = 0;    // Attached to any one host; 0: no limit.
   bool fabric_isolation = false;  // Its Regions are attached only where the fabric enforces it.
+  // Before, another one may have had the name. InfinitePast: not known.
+  absl::Time create_time = absl::InfinitePast();
   friend bool operator==(const Tenant&, const Tenant&) = default;
 };
 
