@@ -283,7 +283,7 @@ struct RevocationFlags {
 
 void AddSubject(CLI::App* app, RevocationFlags& flags) {
   app->add_option("CERTIFICATE", flags.subject,
-                  "Its serial number or its file (.pem); or an identity, whatever it shows")
+                  "Its whole serial number or file (.pem); or an identity (URI), whatever it shows")
       ->type_name("")
       ->required();
 }
