@@ -412,6 +412,7 @@ TEST(CommandLineTest, ThePkiCommands) {
   EXPECT_THAT(leaf.dns, testing::ElementsAre("fm.example", "fm2.example"));
   EXPECT_THAT(leaf.ips, testing::ElementsAre("10.0.0.1"));
   EXPECT_EQ(leaf.days, 365);
+  EXPECT_EQ(std::get<PkiIssue>(std::get<PkiCommand>(issue.command)).dir, std::nullopt);
   const Invocation week = Parsed({"pki", "issue", "host", "host-a", "--days", "7"});
   EXPECT_EQ(std::get<PkiIssue>(std::get<PkiCommand>(week.command)).leaf.days, 7);
   const Invocation renew =
