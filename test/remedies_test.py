@@ -14,7 +14,7 @@ CLI = BUILD / 'bin/cxlpool'
 # What stands for a value, in texts for people and where the code puts one in.
 VALUES = {'HOST': 'host-a', 'NAME': 'kv', 'DEVICE': 'cmm-0', 'TENANT': 'ml', 'WHY': 'why', 'TEXT': 'why', 'SIZE': '1GiB',
           'ROLE': 'operator', 'FILE': 'some-file', 'DB': 'some-file', 'DIR': 'some-dir', 'REGION': 'kv', 'REASON': 'why',
-          'CERTIFICATE': '7a01', 'TERM': '1h'}
+          'CERTIFICATE': 'cxlpool://operator/kv', 'TERM': '1h'}
 FILLED_IN = 'x'
 # A finding has its commands in a field of their own, each whole. What is filled in may stand at the end.
 WHOLE_COMMANDS = ('fabric-manager/service/explain.cc', 'fabric-manager/rpc/explain_rpc.cc', 'fabric-manager/rpc/server_health.cc')

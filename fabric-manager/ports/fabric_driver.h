@@ -232,6 +232,9 @@ struct FabricCapabilities {
   bool hardware_coherent = false;  // One host's stores are seen by another without flushes.
   FenceScope fence = FenceScope::kNone;
   ClaimScope claim = ClaimScope::kNone;
+
+  // By itself, or by the operator's program.
+  bool can_fence() const { return fence != FenceScope::kNone; }
 };
 
 // Something that happened by itself.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/timestamps.h"
+#include "fabric-manager/service/host_fences.h"
 #include "fabric-manager/service/offers.h"
 #include "fabric-manager/service/pool_service.h"
 #include "proto/support/mutant.h"
@@ -157,7 +158,8 @@ void ForgetMadeUp(bool is_new, bool named, v1::Region* region) {
 namespace {
 
 // For whom an Attachment waits that is neither settled nor moved on by the manager itself.
-std::string WaitsFor(const std::string& host, const HostView& view) {
+std::string WaitsFor(const std::string& host, const HostView& view,
+                     const FabricCapabilities& fabric) {
   std::vector<std::string> waits;
   const HostRuntime& runtime = *view.runtime;
   if (!runtime.online) {
@@ -166,7 +168,7 @@ std::string WaitsFor(const std::string& host, const HostView& view) {
             ? "not heard of since the manager started"
             : absl::StrCat("last heard of at ", UtcText(runtime.last_heartbeat));
     waits.push_back(absl::StrCat("waits for the agent of host ", host, ", which is away (", heard,
-                                 "): start it, or `cxlpool host fence ", host, " --reason WHY`"));
+                                 "): start it, or ", HowToCutOff(fabric, host)));
   }
   if (!runtime.fabric_reachable) {
     waits.push_back(
@@ -186,7 +188,7 @@ void FillRegion(const Region& region, const FabricCapabilities& fabric, const Po
     if (attachment.settled().is_up()) continue;
     const auto host = view.hosts.find(attachment.host);
     if (host == view.hosts.end()) continue;
-    const std::string waits = WaitsFor(attachment.host, *host->second);
+    const std::string waits = WaitsFor(attachment.host, *host->second, fabric);
     if (waits.empty()) continue;
     std::string* reason = out->mutable_attachments(static_cast<int>(i))->mutable_state_reason();
     absl::StrAppend(reason, reason->empty() ? "" : "; ", waits);

@@ -455,7 +455,9 @@ TEST(ConvertTest, AnAttachmentOnItsWaySaysForWhomItWaits) {
   add("there", true, true);
   add("up", false, false);
   v1::Region out;
-  FillRegion(region, kFabric, view, &out);
+  FabricCapabilities fabric = kFabric;
+  fabric.fence = FenceScope::kHost;
+  FillRegion(region, fabric, view, &out);
   const auto reason = [&](int i) { return out.attachments(i).state_reason(); };
   EXPECT_THAT(reason(0),
               testing::HasSubstr("detached by request; waits for the agent of host away"));
@@ -465,6 +467,10 @@ TEST(ConvertTest, AnAttachmentOnItsWaySaysForWhomItWaits) {
             "detached by request; the fabric cannot be asked about host mute: its QEMU hangs");
   EXPECT_EQ(reason(2), "detached by request");
   EXPECT_EQ(reason(3), "detached by request") << "ONLINE, and waits for nobody";
+  fabric.fence = FenceScope::kNone;
+  out.Clear();
+  FillRegion(region, fabric, view, &out);
+  EXPECT_THAT(reason(0), testing::HasSubstr("start it, or reboot it"));
 }
 
 }  // namespace

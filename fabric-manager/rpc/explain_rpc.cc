@@ -69,7 +69,7 @@ absl::Status ExplainRegion(const ViewHolder& views, const Caller& caller, const 
         .problem = "GONE",
         .text = absl::StrCat("the last Region of that name is gone: ", end->reason),
         .since = end->time,
-        .commands = {absl::StrCat("cxlpool event list --of ", name)}},
+        .commands = {absl::StrCat("cxlpool event list --of regions/", *id)}},
        out->add_findings());
   return absl::OkStatus();
 }

@@ -53,8 +53,21 @@ std::string DeviceName(absl::string_view id) { return ResourceName("devices", id
 std::string OnHost(absl::string_view host, absl::string_view command) {
   return absl::StrCat("on ", host, ": ", command);
 }
-std::string Fence(absl::string_view host) {
+// How a host is without the pool's memory for certain, the last thing to do. A fabric that cannot
+// cut hosts off sees by a host's next boot that the one before it has ended.
+std::string CutOff(const FabricCapabilities& fabric, absl::string_view host) {
+  if (!fabric.can_fence()) {
+    return OnHost(host, "reboot it; to cut it off from afar, set fabric.fence_program");
+  }
   return absl::StrCat("cxlpool host fence ", host, " --reason WHY");
+}
+// What adds a device to the pool, which each driver finds in its own way.
+std::vector<std::string> AddDevice(const FabricCapabilities& fabric) {
+  if (fabric.driver == "shared") {
+    return {"cxlpool device discover", "cxlpool device add DEVICE --path HOST/NAME"};
+  }
+  if (fabric.driver == "qemu") return {"cxlpool device add DEVICE --capacity SIZE --path FILE"};
+  return {"cxlpool device add DEVICE --capacity SIZE"};
 }
 std::string Detach(absl::string_view region, absl::string_view host) {
   return absl::StrCat("cxlpool region detach ", region, " --host ", host);
@@ -106,13 +119,13 @@ std::string HoldersOf(const HostRuntime& runtime, uint64_t generation) {
 // What one part of an Attachment waits for: one finding.
 class PartExplainer {
  public:
-  PartExplainer(const Region& region, const Attachment& attachment, const Part& part,
-                absl::Time now, Findings& out)
-      : region_(region), attachment_(attachment), part_(part), now_(now), out_(out) {}
+  PartExplainer(const PoolView& view, const Region& region, const Attachment& attachment,
+                const Part& part, absl::Time now, Findings& out)
+      : view_(view), region_(region), attachment_(attachment), part_(part), now_(now), out_(out) {}
 
   // The first cause that applies is said: what keeps all others waiting comes first.
-  void Explain(const PoolView& view) {
-    const HostView* host = FindHost(view, attachment_.host);
+  void Explain() {
+    const HostView* host = FindHost(view_, attachment_.host);
     if (host != nullptr && !host->runtime->fabric_reachable) {
       return FabricAway(*host->runtime);
     }
@@ -132,6 +145,8 @@ class PartExplainer {
     return finding;
   }
 
+  std::string CutOff() const { return fm::CutOff(view_.fabric, attachment_.host); }
+
   std::string Rung() const {
     return absl::StrCat(ToString(part_.state), part_.detaching ? " and on its way down" : "",
                         " on host ", attachment_.host);
@@ -141,7 +156,7 @@ class PartExplainer {
     Say(Urgency::kWrong, "FABRIC_AWAY",
         absl::StrCat(Rung(), "; the fabric cannot be asked about that host",
                      InBrackets(runtime.fabric_reason)),
-        {absl::StrCat("cxlpool explain host/", attachment_.host), Fence(attachment_.host)});
+        {absl::StrCat("cxlpool explain host/", attachment_.host), CutOff()});
   }
 
   void ReleaseBlocked(const HostView* host) {
@@ -151,12 +166,12 @@ class PartExplainer {
         absl::StrCat("host ", attachment_.host, " cannot let go of it", InBrackets(part_.reason),
                      holders.empty() ? "" : absl::StrCat("; it is held by ", holders)),
         {absl::StrCat("cxlpool region holders ", region_.id),
-         OnHost(attachment_.host, "end those processes"), Fence(attachment_.host)});
+         OnHost(attachment_.host, "end those processes"), CutOff()});
   }
 
   void AgentAway() {
     Say(Urgency::kWrong, "AGENT_AWAY", absl::StrCat(Rung(), "; that host's agent has no session"),
-        {OnHost(attachment_.host, "systemctl status cxlpool-agent"), Fence(attachment_.host)});
+        {OnHost(attachment_.host, "systemctl status cxlpool-agent"), CutOff()});
   }
 
   // An unbind that the fabric does not prove is the one thing that nobody may assume.
@@ -166,7 +181,7 @@ class PartExplainer {
       Say(Urgency::kWrong, "UNBIND_NOT_PROVEN",
           absl::StrCat("the fabric has not proven that host ", attachment_.host, " is without it",
                        InBrackets(part_.reason)),
-          {Fence(attachment_.host)});
+          {CutOff()});
       return;
     }
     Say(Urgency::kWaits, "GOING_DOWN", absl::StrCat(Rung(), InBrackets(part_.reason)), {});
@@ -203,6 +218,7 @@ class PartExplainer {
         {absl::StrCat("cxlpool region watch ", region_.id), Detach(region_.id, attachment_.host)});
   }
 
+  const PoolView& view_;
   const Region& region_;
   const Attachment& attachment_;
   const Part& part_;
@@ -308,17 +324,17 @@ std::vector<Finding> ExplainPool(const PoolView& view) {
   Findings out("");
   const Capacity& capacity = view.capacity;
   if (capacity.total_bytes == 0) {
-    out.Say(Urgency::kWrong, "NO_DEVICE", "the pool has no device",
-            {"cxlpool device add DEVICE --capacity SIZE"});
+    out.Say(Urgency::kWrong, "NO_DEVICE", "the pool has no device", AddDevice(view.fabric));
     return out.Take();
   }
   const uint64_t twentieth = capacity.total_bytes / 20;
   if (capacity.free_bytes < twentieth) {
+    std::vector<std::string> commands = AddDevice(view.fabric);
+    commands.insert(commands.begin(), "cxlpool region list --order-by \"size_bytes desc\"");
     out.Say(Urgency::kNote, "POOL_FULL",
             absl::StrCat(FormatByteSize(capacity.free_bytes), " of ",
                          FormatByteSize(capacity.total_bytes), " are free"),
-            {"cxlpool region list --order-by \"size_bytes desc\"",
-             "cxlpool device add DEVICE --capacity SIZE"});
+            std::move(commands));
   } else if (capacity.free_bytes > 2 * twentieth &&
              capacity.largest_free_bytes < MostFreeOnOneDevice(view) / 10) {
     out.Say(Urgency::kNote, "POOL_FRAGMENTED",
@@ -369,7 +385,7 @@ std::optional<Finding> ExplainPart(const PoolView& view, const Region& region,
   // A stray that is held waits for nothing but its operator: that is said of the Region.
   if (IsSettled(part) || (attachment.held && !part.detaching)) return std::nullopt;
   Findings out(RegionName(region.id));
-  PartExplainer(region, attachment, part, now, out).Explain(view);
+  PartExplainer(view, region, attachment, part, now, out).Explain();
   return out.Take().front();
 }
 

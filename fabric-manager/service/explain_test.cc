@@ -77,6 +77,7 @@ struct SoundPool {
     view.tenants = std::make_shared<const std::vector<TenantView>>(tenants);
     view.laid_down = std::make_shared<const LaidDown>(laid_down);
     view.capacity = capacity;
+    view.fabric = fabric;
     return view;
   }
 
@@ -109,6 +110,7 @@ struct SoundPool {
   std::vector<TenantView> tenants;
   LaidDown laid_down;
   Capacity capacity;
+  FabricCapabilities fabric = {.driver = "fake", .fence = FenceScope::kHost};
 };
 
 // The only one; it is of that problem.
@@ -211,6 +213,28 @@ TEST(ExplainTest, AnUnbindThatIsNotProvenForLongNeedsAFence) {
   const Finding finding = Only(pool.OfRegion(), "UNBIND_NOT_PROVEN");
   EXPECT_EQ(finding.urgency, Urgency::kWrong);
   EXPECT_THAT(finding.commands, ElementsAre("cxlpool host fence host-a --reason WHY"));
+}
+
+// A fence would be refused there: NO_FENCE.
+TEST(ExplainTest, WhereTheFabricCannotFenceARebootIsOffered) {
+  SoundPool pool;
+  pool.fabric.fence = FenceScope::kNone;
+  const std::string reboot =
+      "on host-a: reboot it; to cut it off from afar, set fabric.fence_program";
+  pool.part() = {
+      .state = AttachmentState::kEjecting, .detaching = true, .since = kNow - kSlowUnbind * 2};
+  EXPECT_THAT(Only(pool.OfRegion(), "UNBIND_NOT_PROVEN").commands, ElementsAre(reboot));
+  pool.part() = {.state = AttachmentState::kReleaseBlocked, .detaching = true};
+  EXPECT_EQ(Only(pool.OfRegion(), "RELEASE_BLOCKED").commands.back(), reboot);
+  pool.runtime.online = false;
+  pool.part() = {.state = AttachmentState::kOnline, .detaching = true};
+  EXPECT_EQ(Only(pool.OfRegion(), "AGENT_AWAY").commands.back(), reboot);
+  pool.runtime.fabric_reachable = false;
+  EXPECT_EQ(Only(pool.OfRegion(), "FABRIC_AWAY").commands.back(), reboot);
+  // What can cut off one binding after the other can cut off a host.
+  pool.fabric.fence = FenceScope::kBinding;
+  EXPECT_EQ(Only(pool.OfRegion(), "FABRIC_AWAY").commands.back(),
+            "cxlpool host fence host-a --reason WHY");
 }
 
 TEST(ExplainTest, AStrayIsDetachedThenReleasedByForce) {
@@ -344,7 +368,24 @@ TEST(ExplainTest, WhatIsTrueOfThePoolAsAWhole) {
   EXPECT_EQ(Only(pool.OfAll(), "TENANT_FULL").subject, "tenants/ml");
   pool.capacity = {};
   pool.tenants.clear();
-  Only(pool.OfAll(), "NO_DEVICE");
+  EXPECT_THAT(Only(pool.OfAll(), "NO_DEVICE").commands,
+              ElementsAre("cxlpool device add DEVICE --capacity SIZE"));
+}
+
+TEST(ExplainTest, ADeviceIsAddedAsTheDriverFindsIt) {
+  SoundPool pool;
+  pool.capacity = {};
+  pool.fabric.driver = "qemu";
+  EXPECT_THAT(Only(pool.OfAll(), "NO_DEVICE").commands,
+              ElementsAre("cxlpool device add DEVICE --capacity SIZE --path FILE"));
+  pool.fabric.driver = "shared";
+  EXPECT_THAT(Only(pool.OfAll(), "NO_DEVICE").commands,
+              ElementsAre("cxlpool device discover", "cxlpool device add DEVICE --path HOST/NAME"));
+  pool.capacity = SoundPool().capacity;
+  pool.capacity.free_bytes = pool.capacity.largest_free_bytes = kGiB;
+  EXPECT_THAT(Only(pool.OfAll(), "POOL_FULL").commands,
+              ElementsAre("cxlpool region list --order-by \"size_bytes desc\"",
+                          "cxlpool device discover", "cxlpool device add DEVICE --path HOST/NAME"));
 }
 
 TEST(ExplainTest, TheWorstComesFirstAndCausesBeforeWhatTheyBringAbout) {

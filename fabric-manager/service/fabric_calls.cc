@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/service/host_fences.h"
 #include "fabric-manager/service/ld_names.h"
 #include "fabric-manager/service/region_log.h"
 #include "proto/support/log.h"
@@ -176,8 +177,8 @@ void FabricCalls::AwaitUnbound(const Region& region, const Attachment& attachmen
                   BackOff(own);
                   writer_->meters().CountFailure(Rung::kProve, status);
                   own.stuck = absl::StrCat("UNBIND_NOT_PROVEN: ", status.message(),
-                                           "; if its agent cannot come back, `cxlpool host fence ",
-                                           own.host, " --reason WHY`");
+                                           "; if its agent cannot come back, ",
+                                           HowToCutOff(driver_->capabilities(), own.host));
                   LogWarning("reconciler", NameOf(writer_->state(), own.region), " on ", own.host,
                              " is not proven to be unbound: ", status.message());
                 });

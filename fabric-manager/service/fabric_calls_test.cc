@@ -101,6 +101,7 @@ TEST_F(FabricCallsTest, AnUnbindThatHasBegunIsNoProofAndOneThatWasAwaitedIs) {
   executor.RunReady();
   EXPECT_EQ(side(0), FabricSide::kUnbinding);
   EXPECT_THAT(track->stuck, HasSubstr("UNBIND_NOT_PROVEN: it holds on"));
+  EXPECT_THAT(track->stuck, HasSubstr("cannot come back, reboot it")) << "it cannot be fenced";
   EXPECT_FALSE(calls.MayCall(*track));
 
   executor.Advance(absl::Seconds(1));

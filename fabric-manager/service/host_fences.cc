@@ -19,13 +19,18 @@ bool IsFenced(const Attachment& attachment) {
 
 }  // namespace
 
+std::string HowToCutOff(const FabricCapabilities& fabric, const std::string& host) {
+  if (!fabric.can_fence()) return "reboot it";
+  return absl::StrCat("`cxlpool host fence ", host, " --reason WHY`");
+}
+
 // Refused before the host's session ends, where nothing could come of it.
 void HostFences::Fence(const std::string& host, Audit audit, Done done) {
-  if (driver_->capabilities().fence == FenceScope::kNone) {
+  if (!driver_->capabilities().can_fence()) {
     std::move(done)(Refuse(
         absl::StatusCode::kUnimplemented, "NO_FENCE",
         absl::StrCat("this fabric cannot cut host \"", host, "\" off"),
-        "give the manager a program that can (fabric.fence_program), or cut its power by hand"));
+        "reboot it, or give the manager a program that cuts its power (fabric.fence_program)"));
     return;
   }
   if (!fencing_.insert(host).second) {

@@ -16,6 +16,10 @@
 
 namespace cxlpool::fm {
 
+// What makes sure that a host is without the pool's memory, for people: a fence, or a reboot where
+// the fabric has none. Its next boot is proof that the one before it has ended.
+std::string HowToCutOff(const FabricCapabilities& fabric, const std::string& host);
+
 class HostFences {
  public:
   struct Options {

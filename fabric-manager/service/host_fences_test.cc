@@ -101,6 +101,9 @@ TEST_F(HostFencesTest, ASecondFenceAndOneThatTheFabricHasNoWayToAreRefused) {
   fabric.can.fence = FenceScope::kNone;
   Fence(second);
   EXPECT_EQ(ReasonOf(*second), "NO_FENCE");
+  EXPECT_EQ(HowToCutOff(fabric.can, "host-a"), "reboot it");
+  fabric.can.fence = FenceScope::kBinding;
+  EXPECT_EQ(HowToCutOff(fabric.can, "host-a"), "`cxlpool host fence host-a --reason WHY`");
 }
 
 }  // namespace

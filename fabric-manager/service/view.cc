@@ -97,6 +97,14 @@ void ViewHolder::Publish(Publication& publication) {
   if (pending_.regions.size() + pending_.hosts.size() > kMaxPending) Merge();
 }
 
+// What is published and not merged yet goes into this view as into the one before.
+void ViewHolder::SetFabric(FabricCapabilities fabric) {
+  MutexLock lock(mutex_);
+  auto view = std::make_shared<PoolView>(*view_);
+  view->fabric = std::move(fabric);
+  view_ = std::move(view);
+}
+
 // Replaces the host in `view`. The index holds identities of hosts in service only, each under the
 // host that has it now: an identity that a retired host left behind may be another host's already.
 void ViewHolder::MergeHost(PoolView& view, std::shared_ptr<const HostView> host) const {

@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "fabric-manager/model/pool/caller.h"
 #include "fabric-manager/model/pool/pool_state.h"
+#include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/service/region_table.h"
 #include "proto/support/mutex.h"
 
@@ -57,6 +58,7 @@ struct PoolView {
   std::shared_ptr<const Topology> topology = std::make_shared<const Topology>();
   std::shared_ptr<const LaidDown> laid_down = std::make_shared<const LaidDown>();
   Capacity capacity;
+  FabricCapabilities fabric = {};  // Of the driver; without a name: none is open yet.
 };
 using PoolViewPtr = std::shared_ptr<const PoolView>;
 
@@ -111,6 +113,9 @@ class ViewHolder {
 
   // Leaves the lists of `publication` empty, with room for the next.
   void Publish(Publication& publication);
+
+  // Whose fabric the pool has, in every view from now on.
+  void SetFabric(FabricCapabilities fabric);
 
   // Who may what, and who is not believed any more, as of the latest publication. Costs no more
   // than a lock.

@@ -46,5 +46,20 @@ TEST(ViewHolderTest, AViewThatNobodyKeepsBecomesTheNextOne) {
   EXPECT_EQ(views.Get()->regions.size(), 2u);
 }
 
+TEST(ViewHolderTest, TheFabricIsInEveryViewOnceItIsKnown) {
+  ViewHolder views;
+  Publication first = With("a", 1), second = With("b", 2);
+  views.Publish(first);
+  const PoolViewPtr before = views.Get();
+  views.Publish(second);
+  views.SetFabric({.driver = "shared"});
+  EXPECT_EQ(views.Get()->fabric.driver, "shared");
+  EXPECT_EQ(views.Get()->regions.size(), 2u) << "nothing that was published is lost";
+  EXPECT_EQ(before->fabric.driver, "");
+  Publication third = With("c", 3);
+  views.Publish(third);
+  EXPECT_EQ(views.Get()->fabric.driver, "shared");
+}
+
 }  // namespace
 }  // namespace cxlpool::fm

@@ -108,6 +108,7 @@ void Writer::SetFabric(const FabricCapabilities& fabric) {
   context_.enforces_read_only = fabric.enforces_read_only;
   state_.SetLimits({.extent_granule_bytes = fabric.extent_granule_bytes,
                     .max_lds_per_device = fabric.max_lds_per_device});
+  views_->SetFabric(fabric);
 }
 
 void Writer::Open(Listener listener, Done done) {

@@ -137,7 +137,8 @@ class Writer {
   size_t queued() const { return queued_.load(std::memory_order_relaxed); }
   size_t max_queue() const { return options_.max_queue; }
 
-  // Whose fabric it plans for. Before the first Submit; there may be commits of others before that.
+  // Whose fabric it plans for, and readers see. Before the first Submit; there may be commits of
+  // others before that.
   void SetFabric(const FabricCapabilities& fabric);
 
   // Volatile knowledge; readers see it at once.

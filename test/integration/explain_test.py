@@ -306,6 +306,23 @@ class SharedDevicesTest(PoolTest):
         self.wait_ended('region/kv', 'SCRUB_WAITS', 60)
         self.wait_ended('device/cmm-1', 'DEVICE_UNREACHABLE', 60)
 
+    def test_a_host_that_nothing_can_fence(self):
+        self.pool.allocate('kv', '512MiB', 'host-a')
+        agent = self.pool.hosts['host-a'].agent
+        agent.kill()
+        self.addCleanup(self.pool.wait_hosts_online)
+        self.addCleanup(lambda: agent.running or agent.start())
+        self.pool.release('kv', wait=False)
+        finding = self.wait_said('region/kv', 'FABRIC_AWAY', 60)
+        self.assertIn('on host-a: reboot it', finding['commands'][-1])
+        self.assertNotIn('fence host-a', ' '.join(finding['commands']))
+        self.assertNotIn('fence host-a', self.pool.run_cli('region', 'show', 'kv'))
+        with self.assertRaisesRegex(CliError, 'NO_FENCE') as refused:
+            self.pool.cli('host', 'fence', 'host-a', '--reason', 'it hangs', '--yes')
+        self.assertEqual(refused.exception.status, 4)
+        agent.start()
+        self.wait_ended('region/kv', 'FABRIC_AWAY', 60)
+
 
 class RefusedAgentTest(PoolTest):
     @classmethod

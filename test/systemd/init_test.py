@@ -40,7 +40,8 @@ class InitTest(unittest.TestCase):
         self.assertIn('/etc/cxlpool/fm.toml: OK', said)
         self.assertIn('systemctl enable --now cxlpool-fm', said)
         config = self.machine.output('cat /etc/cxlpool/fm.toml')
-        for text in ('# Hosts reach it at fm.rack7.example:7600.', 'address = "[::]:7600"', 'id = "cmm-1"\ncapacity = "4GiB"', 'id = "host-b"'):
+        for text in ('# Hosts reach it at fm.rack7.example:7600.', 'address = "[::]:7600"',
+                     'address = "unix:/run/cxlpool-fm/fm.sock"\ninsecure = true', 'id = "cmm-1"\ncapacity = "4GiB"', 'id = "host-b"'):
             self.assertIn(text, config)
         modes = self.machine.output('cd /etc/cxlpool && stat -c "%a %U %n" authority/ca.key pki/*.key hosts/*')
         self.assertEqual(modes.splitlines(), ['600 root authority/ca.key', '600 cxlpool pki/manager-fm.key', '600 root pki/operator-root.key',
@@ -49,6 +50,13 @@ class InitTest(unittest.TestCase):
         said = self.said('cxlpool-agent init', status=1, answers='/etc/cxlpool/hosts/host-a.tar\n')
         self.assertIn('wrote /etc/cxlpool/agent.toml', said)
         self.machine.run("echo '127.0.0.1 fm.rack7.example' >> /etc/hosts; systemctl start cxlpool-fm; cxlpool host enrol host-a")
+        # The way back in, though /etc/cxlpool/cli.toml has certificates, and though they are refused.
+        way_in = 'cxlpool --manager unix:/run/cxlpool-fm/fm.sock'
+        self.assertIn('cxlpool://operator/local', self.said(f'{way_in} access whoami'))
+        self.said(f'{way_in} certificate revoke cxlpool://operator/root --reason test')
+        self.said('cxlpool host list', status=7)
+        self.said(f'{way_in} certificate restore cxlpool://operator/root')
+        self.said('cxlpool host list')
         said = self.said('cxlpool-agent init /etc/cxlpool/hosts/host-a.tar')
         self.assertNotIn('wrote', said)
         self.assertIn('This machine can use pool memory', said)

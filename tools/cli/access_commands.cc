@@ -21,11 +21,6 @@ void AddIdentity(CLI::App* app, AccessFlags& flags) {
       ->required();
 }
 
-// A name that is no URI is the one that `cxlpool pki issue operator NAME` was given.
-std::string FullIdentity(const std::string& text) {
-  return text.find(':') == std::string::npos ? "cxlpool://operator/" + text : text;
-}
-
 void AddRole(CLI::App* app, AccessFlags& flags) {
   app->add_option("--role", flags.role, "What it may do")
       ->type_name(ChoiceType("RIGHTS"))

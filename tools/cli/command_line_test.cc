@@ -85,6 +85,26 @@ TEST(CommandLineTest, EventsAndTheirTrailBecomeRequests) {
   EXPECT_EQ(list.request.who(), "manager");
   EXPECT_EQ(list.most, 7u);
   EXPECT_EQ(Pool<ListEvents>({"event", "ls"}).most, 100u);
+  const auto of = [](const char* what) {
+    return Pool<ListEvents>({"event", "list", "--of", what}).request.resource();
+  };
+  EXPECT_EQ(of("region/kv"), "regions/kv");
+  EXPECT_EQ(of("host/host-a"), "hosts/host-a");
+  EXPECT_EQ(of("device/cmm-0"), "devices/cmm-0");
+  EXPECT_EQ(of("tenants/ml"), "tenants/ml");
+  EXPECT_EQ(of("roleBindings/cxlpool://operator/alice"), "roleBindings/cxlpool://operator/alice");
+  EXPECT_EQ(of("topology/device cmm-9"), "topology/device cmm-9");
+  for (const char* bare : {"kv", "regions", "zone/a", "cxlpool://operator/alice"}) {
+    EXPECT_EQ(ReasonFor({"event", "list", "--of", bare}), "USAGE") << bare;
+  }
+  EXPECT_THAT(Parse({"event", "list", "--of", "kv"}).status().message(), HasSubstr("region/NAME"));
+  EXPECT_EQ(ReasonFor({"event", "list", "--of", "region/"}), "BAD_NAME");
+  const auto by = [](const char* who) {
+    return Pool<ListEvents>({"event", "list", "--by", who}).request.who();
+  };
+  EXPECT_EQ(by("alice"), "cxlpool://operator/alice");
+  EXPECT_EQ(by("spiffe://site/ci"), "spiffe://site/ci");
+  EXPECT_EQ(by("fsck"), "fsck");
   EXPECT_EQ(Pool<VerifyAudit>({"audit", "verify", "--anchor", "1:00"}).request.anchor(), "1:00");
   EXPECT_EQ(ReasonFor({"event", "list", "--limit", "x"}), "BAD_VALUE");
 }
@@ -392,6 +412,7 @@ TEST(CommandLineTest, ThePkiCommands) {
   EXPECT_THAT(leaf.dns, testing::ElementsAre("fm.example", "fm2.example"));
   EXPECT_THAT(leaf.ips, testing::ElementsAre("10.0.0.1"));
   EXPECT_EQ(leaf.days, 365);
+  EXPECT_EQ(std::get<PkiIssue>(std::get<PkiCommand>(issue.command)).dir, std::nullopt);
   const Invocation week = Parsed({"pki", "issue", "host", "host-a", "--days", "7"});
   EXPECT_EQ(std::get<PkiIssue>(std::get<PkiCommand>(week.command)).leaf.days, 7);
   const Invocation renew =

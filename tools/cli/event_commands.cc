@@ -1,9 +1,37 @@
 // cxlpool event and cxlpool audit: who did what, and whether the account of it was altered.
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tools/cli/subcommands.h"
 
 namespace cxlpool::cli {
 namespace {
+
+// What the events are of, as the trail has it: a resource with its kind before its name, or one of
+// the things that are no resource, as column OF of the list shows them. Anything else would match
+// no event, and an empty list would look as if nothing had been done.
+std::string Resource(Fields& fields, const Flag& text) {
+  std::string resource;
+  if (!text.has_value()) return resource;
+  for (const char* other : {"roleBindings/", "revocations/", "topology/"}) {
+    if (absl::StartsWith(*text, other)) {
+      fields.Text("--of", text, [&](std::string whole) { resource = whole; });
+    }
+  }
+  fields.NameWithKind({"regions", "hosts", "devices", "tenants"}, text,
+                      [&](std::string full) { resource = full; });
+  if (resource.empty() && fields.status().ok()) {
+    throw CLI::ValidationError("--of", absl::StrCat("\"", *text,
+                                                    "\" has no kind: give region/NAME, host/NAME, "
+                                                    "device/NAME or tenant/NAME"));
+  }
+  return resource;
+}
+
+// What the manager and fsck did by themselves has no identity.
+std::string WhoIs(const std::string& text) {
+  return text == "manager" || text == "fsck" ? text : FullIdentity(text);
+}
 
 void AddEvents(CLI::App* event, Chosen& chosen) {
   struct EventFlags {
@@ -13,17 +41,19 @@ void AddEvents(CLI::App* event, Chosen& chosen) {
       event->add_subcommand("list", "List what was changed, by whom and why, the newest last")
           ->alias("ls");
   auto flags = std::make_shared<EventFlags>();
-  app->add_option("--of", flags->what, "Only of this resource: regions/NAME, devices/NAME, ...")
+  app->add_option("--of", flags->what, "Only of region/NAME, host/NAME, device/NAME or tenant/NAME")
       ->type_name("RESOURCE");
-  app->add_option("--by", flags->who, "Only of this identity, or of manager")
+  app->add_option("--by", flags->who,
+                  "Only by this identity (URI, or NAME for cxlpool://operator/NAME), or manager")
       ->type_name("IDENTITY");
   app->add_option("--limit", flags->most, "The last so many (default 100; 0: all that are kept)")
       ->type_name("N");
   AddWatchFlag(app, chosen);
   OnChosen(app, chosen, [flags](Fields& fields) -> Command {
     ListEvents command;
-    fields.Text("--of", flags->what, [&](std::string text) { command.request.set_resource(text); });
-    fields.Text("--by", flags->who, [&](std::string text) { command.request.set_who(text); });
+    command.request.set_resource(Resource(fields, flags->what));
+    fields.Text("--by", flags->who,
+                [&](std::string text) { command.request.set_who(WhoIs(text)); });
     fields.Number("--limit", flags->most, [&](uint64_t most) { command.most = most; });
     return PoolCommand(command);
   });

@@ -16,15 +16,20 @@
 namespace cxlpool::cli {
 namespace {
 
+// An empty --dir, of a script whose variable is not set, is not taken for none.
+std::string DirectoryOf(const std::optional<std::string>& dir) {
+  return dir.has_value() ? *dir : pki::AuthorityDirectory();
+}
+
 absl::StatusOr<pki::IssuedFiles> Make(const PkiCommand& command) {
   if (const auto* init = std::get_if<PkiInit>(&command)) {
     return pki::InitAuthority(init->dir, init->force);
   }
   if (const auto* renew = std::get_if<PkiRenew>(&command)) {
-    return pki::RenewLeaf(renew->dir, renew->role, renew->name, renew->days);
+    return pki::RenewLeaf(DirectoryOf(renew->dir), renew->role, renew->name, renew->days);
   }
   const auto& issue = std::get<PkiIssue>(command);
-  return pki::IssueLeaf(issue.dir, issue.leaf);
+  return pki::IssueLeaf(DirectoryOf(issue.dir), issue.leaf);
 }
 
 std::string QuotedList(const std::vector<std::string>& texts) {

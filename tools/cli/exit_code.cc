@@ -15,7 +15,8 @@ constexpr Row kRows[] = {
     {ExitCode::kInternal, "internal error"},
     {ExitCode::kUsage, "bad command line, configuration or argument"},
     {ExitCode::kNotFound, "no such region, host or device"},
-    {ExitCode::kRefused, "refused: a precondition does not hold, or the name is taken"},
+    {ExitCode::kRefused,
+     "refused: a precondition does not hold, the pool has no way to do it, or the name is taken"},
     {ExitCode::kExhausted, "nothing left: capacity, quota, ports"},
     {ExitCode::kUnavailable, "the manager cannot be reached"},
     {ExitCode::kDenied, "no valid certificate, or not allowed"},
@@ -37,6 +38,7 @@ ExitCode ExitCodeOf(const absl::Status& status) {
       return ExitCode::kNotFound;
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kUnimplemented:  // By this fabric, store or version: no error of ours.
       return ExitCode::kRefused;
     case absl::StatusCode::kResourceExhausted:
       return ExitCode::kExhausted;

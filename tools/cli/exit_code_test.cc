@@ -19,12 +19,12 @@ TEST(ExitCodeTest, TellsApartWhatTheCallerDoes) {
   EXPECT_EQ(static_cast<int>(ExitCodeOf(absl::OkStatus())), 0);
   EXPECT_EQ(Code(absl::StatusCode::kInternal), 1);
   EXPECT_EQ(Code(absl::StatusCode::kUnknown), 1);
-  EXPECT_EQ(Code(absl::StatusCode::kUnimplemented), 1);
   EXPECT_EQ(Code(absl::StatusCode::kInvalidArgument), 2);
   EXPECT_EQ(Code(absl::StatusCode::kOutOfRange), 2);
   EXPECT_EQ(Code(absl::StatusCode::kNotFound), 3);
   EXPECT_EQ(Code(absl::StatusCode::kFailedPrecondition), 4);
   EXPECT_EQ(Code(absl::StatusCode::kAlreadyExists), 4);
+  EXPECT_EQ(Code(absl::StatusCode::kUnimplemented), 4) << "NO_FENCE, NO_BACKUP: refused";
   EXPECT_EQ(Code(absl::StatusCode::kResourceExhausted), 5);
   EXPECT_EQ(Code(absl::StatusCode::kUnavailable), 6);
   EXPECT_EQ(Code(absl::StatusCode::kPermissionDenied), 7);

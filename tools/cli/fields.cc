@@ -116,6 +116,10 @@ absl::StatusOr<std::string> FullName(absl::string_view collection, absl::string_
   return name;
 }
 
+std::string FullIdentity(const std::string& text) {
+  return absl::StrContains(text, ':') ? text : absl::StrCat("cxlpool://operator/", text);
+}
+
 absl::StatusOr<absl::Duration> ParsePeriod(absl::string_view flag, absl::string_view text) {
   return ReadPeriod(flag, text, kMaxPeriod, "write it as 30s, 1m30s or 500ms",
                     "use more than 0 and at most 24h");
@@ -144,6 +148,18 @@ void Fields::Name(absl::string_view collection, const Flag& text, const SetText&
   const auto name = FullName(collection, *text);
   if (!name.ok()) return Keep(name.status());
   set(*name);
+}
+
+void Fields::NameWithKind(const std::vector<std::string>& collections, const Flag& text,
+                          const SetText& set) {
+  if (!text.has_value()) return;
+  const size_t slash = text->find('/');
+  if (slash == std::string::npos) return;
+  const std::string kind = text->substr(0, slash);
+  for (const std::string& collection : collections) {
+    if (kind != collection && absl::StrCat(kind, "s") != collection) continue;
+    Name(collection, text->substr(slash + 1), set);
+  }
 }
 
 void Fields::NewRegionId(const Flag& text, const SetText& set) {

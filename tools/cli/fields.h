@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,10 @@ using Flag = std::optional<std::string>;
 
 // "kv" or "regions/kv" as "regions/kv". INVALID_ARGUMENT/BAD_NAME.
 absl::StatusOr<std::string> FullName(absl::string_view collection, absl::string_view text);
+
+// A name that is no URI is the one that `cxlpool pki issue operator NAME` was given: "alice" as
+// "cxlpool://operator/alice". A URI stays as it is.
+std::string FullIdentity(const std::string& text);
 
 // "30s", "1m30s", "500ms", or a bare number of seconds; more than 0 and at most 24 h.
 // INVALID_ARGUMENT/BAD_DURATION names `flag`.
@@ -43,6 +48,10 @@ class Fields {
   using SetText = std::function<void(std::string)>;
 
   void Name(absl::string_view collection, const Flag& text, const SetText& set);
+  // "region/kv" or "regions/kv" as "regions/kv", where the kind before the name is that of one of
+  // `collections`. A text of another form is left alone: the command says which forms there are.
+  void NameWithKind(const std::vector<std::string>& collections, const Flag& text,
+                    const SetText& set);
   // A name without its collection, for a Region that does not exist yet.
   void NewRegionId(const Flag& text, const SetText& set);
   // As ParseByteSize, and more than 0.

@@ -199,14 +199,9 @@ void AddExplain(CLI::App& app, Chosen& chosen) {
       ->type_name("")
       ->required();
   OnChosen(explain, chosen, [name](Fields& fields) -> Command {
-    const size_t slash = (*name)->find('/');
-    const std::string kind = (*name)->substr(0, slash);
-    const Flag rest = slash == std::string::npos ? Flag() : Flag((*name)->substr(slash + 1));
     Explain command;
-    for (const char* collection : {"regions", "hosts", "devices"}) {
-      if (kind != collection && absl::StrCat(kind, "s") != collection) continue;
-      fields.Name(collection, rest, [&](std::string full) { command.request.set_name(full); });
-    }
+    fields.NameWithKind({"regions", "hosts", "devices"}, *name,
+                        [&](std::string full) { command.request.set_name(full); });
     if (command.request.name().empty() && fields.status().ok()) {
       throw CLI::ValidationError("WHAT", absl::StrCat("\"", **name,
                                                       "\" is none: give region/NAME, "
@@ -288,7 +283,7 @@ struct RevocationFlags {
 
 void AddSubject(CLI::App* app, RevocationFlags& flags) {
   app->add_option("CERTIFICATE", flags.subject,
-                  "Its serial number or its file (.pem); or an identity, whatever it shows")
+                  "Its whole serial number or file (.pem); or an identity (URI), whatever it shows")
       ->type_name("")
       ->required();
 }

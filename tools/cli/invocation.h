@@ -164,11 +164,11 @@ struct PkiInit {
   bool force = false;
 };
 struct PkiIssue {
-  std::string dir;
+  std::optional<std::string> dir;  // Not given: pki::AuthorityDirectory(). So in PkiRenew.
   pki::LeafRequest leaf;
 };
 struct PkiRenew {
-  std::string dir;
+  std::optional<std::string> dir;
   pki::LeafRole role = pki::LeafRole::kHost;
   std::string name;
   int days = pki::kLeafDays;

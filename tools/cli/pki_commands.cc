@@ -6,15 +6,13 @@
 namespace cxlpool::cli {
 namespace {
 
-constexpr char kDefaultDir[] = "/etc/cxlpool/pki";
-constexpr char kDirHelp[] = "Where the authority is kept (default /etc/cxlpool/pki)";
-
 // pki init. Without --force an authority that is there stays.
 void AddInit(CLI::App* pki, Chosen& chosen) {
   auto* app = pki->add_subcommand("init", "Make the pool's certificate authority");
   auto command = std::make_shared<PkiInit>();
-  command->dir = kDefaultDir;
-  app->add_option("--dir", command->dir, kDirHelp)->type_name("DIR");
+  command->dir = "/etc/cxlpool/pki";
+  app->add_option("--dir", command->dir, "Where to keep it (default /etc/cxlpool/pki)")
+      ->type_name("DIR");
   app->add_flag("--force", command->force, "Replace it; certificates it issued are void");
   OnChosen(app, chosen, [command](Fields&) -> Command { return PkiCommand(*command); });
 }
@@ -30,13 +28,16 @@ struct IssueFlags {
 
 // ROLE and NAME, --dir and --days: for whom a certificate is, where it is kept and for how long.
 void AddLeaf(CLI::App* app, const std::shared_ptr<IssueFlags>& flags) {
-  flags->command.dir = kDefaultDir;
   app->add_option("ROLE", flags->role, "host, operator or manager")
       ->type_name("")
       ->required()
       ->check(CLI::IsMember({"host", "operator", "manager"}));
   app->add_option("NAME", flags->name, "Its name: cxlpool://ROLE/NAME")->type_name("")->required();
-  app->add_option("--dir", flags->command.dir, kDirHelp)->type_name("DIR");
+  app->add_option(
+         "--dir", flags->command.dir,
+         "Where the authority is kept (default /etc/cxlpool/authority if it is there, else "
+         "/etc/cxlpool/pki)")
+      ->type_name("DIR");
   app->add_option("--days", flags->days, "How long it is valid from now, 1 to 3650 (default 365)")
       ->type_name("N");
 }

@@ -48,6 +48,23 @@ absl::Status CheckTls(const ConnectionSettings& settings) {
   return absl::OkStatus();
 }
 
+// Whether all of them, with commas between, are Unix sockets.
+bool AreSockets(const std::string& managers) {
+  const std::vector<std::string> all = absl::StrSplit(managers, ',');
+  return std::all_of(all.begin(), all.end(), [](const std::string& address) {
+    return absl::StartsWith(absl::StripLeadingAsciiWhitespace(address), "unix:");
+  });
+}
+
+// Whether the command line names a manager's Unix socket, and no certificate or token beside it.
+// The socket is where somebody goes whose certificate or role is refused elsewhere: a certificate
+// or a token that stands in the file is for the manager that the file names, and is not used there.
+bool NamesOnlyASocket(const ConnectionFlags& flags) {
+  const bool for_tls = flags.ca.has_value() || flags.cert.has_value() || flags.key.has_value() ||
+                       flags.token_file.has_value();
+  return flags.manager.has_value() && AreSockets(*flags.manager) && !for_tls;
+}
+
 }  // namespace
 
 // If XDG_CONFIG_HOME is set, ~/.config is not looked at.
@@ -90,6 +107,9 @@ absl::StatusOr<ConnectionSettings> MergeSettings(const SettingsFile& file,
                                                  const Environment& environment) {
   absl::StatusOr<ConnectionSettings> settings = ContextSettings(file, flags.context);
   if (!settings.ok()) return settings.status();
+  if (NamesOnlyASocket(flags)) {
+    settings->ca = settings->cert = settings->key = settings->token_file = "";
+  }
   if (!environment.manager.empty() && !flags.context.has_value())
     settings->manager = environment.manager;
   if (flags.manager.has_value()) settings->manager = *flags.manager;
@@ -112,12 +132,7 @@ absl::StatusOr<ConnectionSettings> MergeSettings(const SettingsFile& file,
   if (flags.insecure) settings->insecure = true;
   // A Unix socket needs no TLS: its mode says who may connect.
   const bool no_files = settings->ca.empty() && settings->cert.empty() && settings->key.empty();
-  const std::vector<std::string> managers = absl::StrSplit(settings->manager, ',');
-  if (no_files && std::all_of(managers.begin(), managers.end(), [](const std::string& address) {
-        return absl::StartsWith(absl::StripLeadingAsciiWhitespace(address), "unix:");
-      })) {
-    settings->insecure = true;
-  }
+  if (no_files && AreSockets(settings->manager)) settings->insecure = true;
   return settings;
 }
 

@@ -5,7 +5,9 @@
 // first that exists of $XDG_CONFIG_HOME/cxlpool/cli.toml (~/.config/...) and /etc/cxlpool/cli.toml.
 // Files are never merged. Of a file with contexts the one counts that --context names, else its
 // current one; with
-// --context CXLPOOL_MANAGER is not looked at, for it means another manager.
+// --context CXLPOOL_MANAGER is not looked at, for it means another manager. Where --manager names
+// Unix sockets, certificates and tokens count that are given by flags too, and not those of the
+// file.
 #ifndef CXLPOOL_TOOLS_CLI_SETTINGS_H_
 #define CXLPOOL_TOOLS_CLI_SETTINGS_H_
 

@@ -126,6 +126,30 @@ TEST_F(SettingsTest, NoTlsOnlyWhereItIsAskedForOrASocket) {
   EXPECT_EQ(tls->server_name, "fm.cxlpool");
 }
 
+// The way back in for root of a manager's machine, whose file has certificates that may be refused.
+TEST_F(SettingsTest, ASocketOnTheCommandLineNeedsNoneOfTheFilesCertificates) {
+  const std::string whole = File("cli.toml", kWhole);
+  const std::string token =
+      File("token.toml", "manager = \"fm:1\"\nca = \"c\"\ntoken_file = \"t\"");
+  for (const std::string& path : {whole, token}) {
+    const auto socket = ResolveSettings({.config = path, .manager = "unix:/run/x"}, {});
+    ASSERT_TRUE(socket.ok()) << socket.status();
+    EXPECT_TRUE(socket->insecure);
+    EXPECT_EQ(socket->ca + socket->cert + socket->key + socket->token_file, "");
+  }
+  // A flag says that the socket is one with TLS; the file has the rest.
+  const auto tls =
+      ResolveSettings({.config = whole, .manager = "unix:/run/x", .ca = "flag.pem"}, {});
+  ASSERT_TRUE(tls.ok()) << tls.status();
+  EXPECT_FALSE(tls->insecure);
+  EXPECT_EQ(tls->cert, "/abs/op.pem");
+  // So does a file that names the socket and the certificates.
+  const std::string both =
+      File("both.toml", "manager = \"unix:/run/x\"\nca = \"a\"\ncert = \"b\"\nkey = \"c\"\n");
+  EXPECT_FALSE(ResolveSettings({.config = both}, {})->insecure);
+  EXPECT_EQ(ResolveSettings({.config = whole, .manager = "unix:/a,fm:1"}, {})->cert, "/abs/op.pem");
+}
+
 TEST_F(SettingsTest, SeveralManagersStandInOneText) {
   const auto settings = ResolveSettings({}, {.manager = "unix:/a, unix:/b"});
   ASSERT_TRUE(settings.ok()) << settings.status();

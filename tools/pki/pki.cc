@@ -45,15 +45,34 @@ absl::Status WritePair(const IssuedFiles& files, const PemPair& pair, bool repla
   return WritePemFile(files.cert, pair.cert, kCertMode, replace);
 }
 
+// Where the certificate of an authority is without its key, there is an authority somewhere else. A
+// second one would be believed by nobody in the pool, and so making one is never advised there.
+bool KeyIsElsewhere(const IssuedFiles& authority) {
+  return FileExists(authority.cert) && !FileExists(authority.key);
+}
+
+absl::Status NoAuthority(const std::string& dir, const IssuedFiles& files) {
+  if (KeyIsElsewhere(files)) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NO_CA",
+                  absl::StrCat(dir,
+                               " has the certificate of the pool's authority, ca.pem, and not "
+                               "its key, ca.key, which is kept elsewhere"),
+                  "name the folder that has both by --dir: `cxlpool-fm init` makes them in "
+                  "/etc/cxlpool/authority, where only root can read them");
+  }
+  return Refuse(
+      absl::StatusCode::kFailedPrecondition, "NO_CA",
+      absl::StrCat(dir, " holds no authority: ca.pem and ca.key"),
+      absl::StrCat("name the folder of the pool's authority by --dir; for a pool that has "
+                   "none yet, run `cxlpool pki init --dir ",
+                   dir, "`"));
+}
+
 // Both files, of an authority that has not ended: what it signed would be refused everywhere. What
 // is no PEM passes here, and is MakeLeaf's to refuse (BAD_CA).
 absl::StatusOr<PemPair> LoadAuthority(const std::string& dir) {
   const IssuedFiles files = FilesOf(dir, "ca");
-  if (!FileExists(files.cert) || !FileExists(files.key)) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "NO_CA",
-                  absl::StrCat(dir, " holds no authority: ca.pem and ca.key"),
-                  absl::StrCat("run `cxlpool pki init --dir ", dir, "`"));
-  }
+  if (!FileExists(files.cert) || !FileExists(files.key)) return NoAuthority(dir, files);
   absl::StatusOr<std::string> cert = ReadPemFile(files.cert);
   if (!cert.ok()) return cert.status();
   absl::StatusOr<std::string> key = ReadPemFile(files.key);
@@ -105,13 +124,25 @@ CertificateRequest Describe(const LeafRequest& request) {
 
 }  // namespace
 
+std::string AuthorityDirectory(const std::string& etc) {
+  const std::string made_by_init = absl::StrCat(etc, "/authority");
+  const bool is_there = FileExists(FilesOf(made_by_init, "ca").key);
+  return is_there ? made_by_init : absl::StrCat(etc, "/pki");
+}
+
 // One of the two files is enough to count as an authority: half of one is not written over either,
 // unless `force`.
 absl::StatusOr<IssuedFiles> InitAuthority(const std::string& dir, bool force) {
   if (absl::Status status = PrepareDirectory(dir); !status.ok()) return status;
   const IssuedFiles files = FilesOf(dir, "ca");
-  if (!force && (FileExists(files.cert) || FileExists(files.key))) {
-    return Exists("CA_EXISTS", FileExists(files.key) ? files.key : files.cert,
+  if (!force && KeyIsElsewhere(files)) {
+    return Exists(
+        "CA_EXISTS", files.cert,
+        "use the authority that it is of: name the folder that has its ca.key by --dir of "
+        "`cxlpool pki issue` and `renew`");
+  }
+  if (!force && FileExists(files.key)) {
+    return Exists("CA_EXISTS", files.key,
                   "use it as it is; --force makes a new authority, and every certificate of the "
                   "old one stops working");
   }

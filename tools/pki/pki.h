@@ -35,11 +35,16 @@ struct IssuedFiles {
   std::string ca, cert, key;
 };
 
+// Where the authority of this machine is: ETC/authority, where `cxlpool-fm init` has made one, else
+// ETC/pki. Who may not look into the former is told of the latter.
+std::string AuthorityDirectory(const std::string& etc = "/etc/cxlpool");
+
 // Makes the directory (0700) and the CA. ALREADY_EXISTS/CA_EXISTS unless `force`.
 absl::StatusOr<IssuedFiles> InitAuthority(const std::string& dir, bool force);
 
-// FAILED_PRECONDITION/NO_CA (run pki init); ALREADY_EXISTS/CERT_EXISTS; INVALID_ARGUMENT/BAD_NAME,
-// BAD_DAYS, NOT_A_SERVER (names for a role that no client dials).
+// FAILED_PRECONDITION/NO_CA (there is none, or only its certificate: its key is elsewhere);
+// ALREADY_EXISTS/CERT_EXISTS; INVALID_ARGUMENT/BAD_NAME, BAD_DAYS, NOT_A_SERVER (names for a role
+// that no client dials).
 absl::StatusOr<IssuedFiles> IssueLeaf(const std::string& dir, const LeafRequest& request);
 
 // Replaces the certificate DIR/ROLE-NAME.pem by one with the same identity, names and key, and a

@@ -22,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using X509Ptr = std::unique_ptr<X509, decltype(&X509_free)>;
 
 X509Ptr Load(const std::string& path) {
@@ -167,6 +168,33 @@ TEST_F(PkiTest, IssuingNeedsAnAuthorityThatIsWhole) {
   EXPECT_EQ(ReasonOf(IssueLeaf(dir_, request).status()), "BAD_CA");
   ASSERT_TRUE(WritePemFile(dir_ + "/ca.key", "nonsense", 0600, true).ok());
   EXPECT_EQ(ReasonOf(IssueLeaf(dir_, request).status()), "BAD_CA");
+}
+
+// As `cxlpool-fm init` leaves /etc/cxlpool/pki. To make an authority there would break the pool.
+TEST_F(PkiTest, WhereTheKeyIsElsewhereNobodyIsToldToMakeAnAuthority) {
+  ASSERT_TRUE(InitAuthority(dir_, false).ok());
+  fs::remove(dir_ + "/ca.key");
+  LeafRequest request;
+  request.name = "host-a";
+  for (const absl::Status& refused :
+       {IssueLeaf(dir_, request).status(), RenewLeaf(dir_, LeafRole::kHost, "host-a").status()}) {
+    EXPECT_EQ(ReasonOf(refused), "NO_CA");
+    EXPECT_THAT(RefusalOf(refused)->message, HasSubstr("kept elsewhere"));
+    EXPECT_THAT(RefusalOf(refused)->remedy, HasSubstr("--dir"));
+    EXPECT_THAT(RefusalOf(refused)->remedy, Not(HasSubstr("pki init")));
+  }
+  const absl::Status again = InitAuthority(dir_, false).status();
+  EXPECT_EQ(ReasonOf(again), "CA_EXISTS");
+  EXPECT_THAT(RefusalOf(again)->remedy, Not(HasSubstr("--force")));
+}
+
+TEST_F(PkiTest, TheAuthorityIsWhereInitMadeItOrInPki) {
+  ASSERT_TRUE(PrepareDirectory(dir_).ok());
+  EXPECT_EQ(AuthorityDirectory(dir_), dir_ + "/pki");
+  ASSERT_TRUE(InitAuthority(dir_ + "/authority", false).ok());
+  EXPECT_EQ(AuthorityDirectory(dir_), dir_ + "/authority");
+  fs::remove(dir_ + "/authority/ca.key");
+  EXPECT_EQ(AuthorityDirectory(dir_), dir_ + "/pki") << "it is kept elsewhere";
 }
 
 TEST_F(PkiTest, ExpiredAuthorityIssuesNothing) {

@@ -49,7 +49,7 @@ absl::Status HostUnreachable(const std::string& host, absl::string_view why) {
 absl::Status Gone(const std::string& device) {
   return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
                 absl::StrCat("device ", device, " is no part of the fabric any more"),
-                absl::StrCat("add it: `cxlpool device add ", device, " --capacity SIZE`"));
+                absl::StrCat("add it: `cxlpool device add ", device, " --path HOST/NAME`"));
 }
 
 std::string NoSession(const std::string& host) {
