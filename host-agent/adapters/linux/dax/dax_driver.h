@@ -28,7 +28,8 @@ void RestoreAutoOnline(const HostFiles& files);
 
 // For kKmem the kernel's auto_online_blocks is "offline" while it binds and then what it was: it
 // is one switch for all memory of the host. What it was is in /run/cxlpool meanwhile.
-// FAILED_PRECONDITION/DAX_BOUND: another driver has it; INTERNAL/DAX_BIND.
+// FAILED_PRECONDITION/DAX_BOUND: another driver has it; INTERNAL/DAX_BIND. UNAVAILABLE/RUN_FILE:
+// what auto_online_blocks was cannot be noted, and it was left so.
 absl::Status BindDaxDriver(const HostFiles& files, const std::string& dax, DaxDriver driver);
 
 // FAILED_PRECONDITION/BLOCKS_BUSY: a memory block of it is online; unbinding would report success

@@ -5,6 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <string>
+
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "host-agent/adapters/linux/memory/memory_blocks.h"
 #include "proto/support/refusal.h"
@@ -47,6 +51,7 @@ TEST_F(DaxDriverTest, BindIsNotBelieved) {
   host_.Folder("sys/bus/dax/devices/dax0.0");
   host_.Put("sys/bus/dax/drivers/kmem/bind", "");
   host_.Put("sys/devices/system/memory/auto_online_blocks", "online_movable");
+  host_.Folder("run");
   // The files take the writes, yet nothing is bound: these are only files.
   const absl::Status status = BindDaxDriver(host_.files(), "dax0.0", DaxDriver::kKmem);
   EXPECT_EQ(ReasonOf(status), "DAX_BIND");
@@ -97,6 +102,20 @@ TEST_F(DaxDriverTest, WordOfAutoOnlineGoesWithTheBind) {
   (void)BindDaxDriver(host_.files(), "dax0.0", DaxDriver::kKmem);
   EXPECT_FALSE(host_.files().Exists("run/cxlpool/auto-online"));
   EXPECT_EQ(host_.files().Read("sys/devices/system/memory/auto_online_blocks"), "online");
+}
+
+TEST_F(DaxDriverTest, AutoOnlineStaysAsItIsWhereThatCannotBeNoted) {
+  host_.Put("proc/sys/kernel/random/boot_id", "boot-1\n");
+  host_.Put("sys/bus/dax/drivers/kmem/bind", "");
+  host_.Folder("sys/bus/dax/devices/dax0.0");
+  host_.Put("sys/devices/system/memory/auto_online_blocks", "online\n");
+  host_.Put("run/cxlpool", "no folder, so that nothing can be written there");
+  const absl::Status status = BindDaxDriver(host_.files(), "dax0.0", DaxDriver::kKmem);
+  EXPECT_EQ(ReasonOf(status), "RUN_FILE");
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("/run/cxlpool/auto-online cannot be written"));
+  EXPECT_EQ(host_.files().Read("sys/devices/system/memory/auto_online_blocks"), "online");
+  EXPECT_EQ(host_.files().Read("sys/bus/dax/drivers/kmem/bind"), "");
 }
 
 TEST_F(DaxDriverTest, IdDoesNotStickToTheName) {
