@@ -14,6 +14,8 @@
 #include "host-agent/adapters/linux/dax/dax_lookup.h"
 #include "host-agent/adapters/linux/machine/machine.h"
 #include "proto/support/refusal.h"
+#include "host-agent/adapters/linux/memory/memory_blocks.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -24,6 +26,10 @@ constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
 constexpr absl::Duration kReadyTimeout = absl::Seconds(3);
 
 absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
+// Refuses what anybody still uses: a driver its DAX device, or the kernel its memory. The latter
+// may be where kmem was unbound although a block was online. It is asked of a committed region
+// only: one whose memdevs were pulled out has no decoders, so that nobody reaches anything through
+// it, and its blocks stay online until the next boot whether it goes or not.
   const std::vector<DaxDevice> devices = ReadDaxDevices(files);
   const DaxDevice* const dax = FindDax(devices, region.name);
   const std::string driver = dax == nullptr ? "" : DaxDriverName(files, dax->name);
@@ -34,6 +40,11 @@ absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
                   "unbind it first");
   }
   return DeleteRegion(files, region);
+  if (region.committed && !CXLPOOL_MUTANT("destroyed-under-online-blocks")) {
+    absl::Status status = CheckNoBlocksStay(files, absl::StrCat("host region ", region.name),
+                                            region.hpa_bytes, region.size_bytes);
+    if (!status.ok()) return status;
+  }
 }
 
 // Clears the way for `spec`: half-made regions on its memdevs and orphans in their windows. Whether

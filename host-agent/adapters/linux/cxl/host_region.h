@@ -25,7 +25,8 @@ namespace cxlpool::agent {
 absl::Status MakeHostRegion(Machine& machine, const HostRegionSpec& spec, const Deadline& deadline);
 
 // Serial 0 stands for every region that has lost all its targets and whose targets are not known.
-// FAILED_PRECONDITION/DAX_BOUND; INTERNAL/REGION_DESTROY.
+// FAILED_PRECONDITION/DAX_BOUND; /BLOCKS_BUSY: the kernel uses its memory, though no driver has it;
+// INTERNAL/REGION_DESTROY.
 absl::Status DestroyHostRegionOf(Machine& machine, uint64_t serial);
 
 // The DAX device of the host region that has, or had, `serial` among its targets.

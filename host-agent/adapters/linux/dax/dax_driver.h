@@ -33,7 +33,8 @@ void RestoreAutoOnline(const HostFiles& files);
 absl::Status BindDaxDriver(const HostFiles& files, const std::string& dax, DaxDriver driver);
 
 // FAILED_PRECONDITION/BLOCKS_BUSY: a memory block of it is online; unbinding would report success
-// and leave the memory unremovable until the next boot. INTERNAL/DAX_BIND.
+// and leave the memory unremovable until the next boot. Or, though no driver has the device now, a
+// block came online meanwhile and has stayed: then the remedy is that reboot. INTERNAL/DAX_BIND.
 absl::Status UnbindDaxDriver(const HostFiles& files, const DaxDevice& dax);
 
 // Switches DAX autoprobe off and reads it back, because somebody (modprobe, a udev rule) may have

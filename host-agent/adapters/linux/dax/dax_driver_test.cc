@@ -136,6 +136,30 @@ TEST_F(DaxDriverTest, UnbindRefusesWhileABlockIsOnline) {
   EXPECT_EQ(host_.files().Read("sys/bus/dax/drivers/kmem/unbind"), "");
 }
 
+// As Linux does: kmem lets go of the device whatever becomes of the memory.
+TEST_F(DaxDriverTest, UnbindTellsOfABlockThatCameOnlineMeanwhile) {
+  Bound("kmem");
+  host_.Put("sys/devices/system/memory/block_size_bytes", "8000000");
+  host_.Put("sys/devices/system/memory/memory8/state", "offline");
+  host_.Put("sys/devices/system/memory/memory9/state", "offline");
+  bool somebody_is_quicker = true;
+  const HostFiles files(host_.Path(""), [&](const std::string& path, absl::string_view) {
+    EXPECT_EQ(path, "sys/bus/dax/drivers/kmem/unbind");
+    std::filesystem::remove(host_.Path("sys/bus/dax/devices/dax0.0/driver"));
+    if (somebody_is_quicker) host_.Put("sys/devices/system/memory/memory9/state", "online");
+    return 0;
+  });
+  const absl::Status status = UnbindDaxDriver(files, dax_);
+  EXPECT_EQ(ReasonOf(status), "BLOCKS_BUSY");
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("1 of 2 memory blocks of dax0.0"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("(reboot the host)"));
+
+  somebody_is_quicker = false;
+  host_.Put("sys/devices/system/memory/memory9/state", "offline");
+  Bound("kmem");
+  EXPECT_EQ(UnbindDaxDriver(files, dax_), absl::OkStatus());
+}
+
 TEST_F(DaxDriverTest, UnboundAlreadyIsFine) {
   host_.Folder("sys/bus/dax/devices/dax0.0");
   EXPECT_TRUE(UnbindDaxDriver(host_.files(), dax_).ok());
