@@ -18,6 +18,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+constexpr uint64_t kPoolSerial = 0x0c00000000000051;
+
 // A kernel that takes every write, and does one thing: a region that is deleted is gone.
 class HostRegionTest : public testing::Test {
  protected:
@@ -41,6 +43,26 @@ class HostRegionTest : public testing::Test {
   void PullTarget() const {
     host_.Put(FakeCxl::kRegion + "/commit", "0\n");
     host_.Put(FakeCxl::kRegion + "/target0", "\n");
+  }
+
+  // A region that has addresses and no target, as one has that is just being made.
+  void BeginRegion(const std::string& name, int window, uint64_t hpa, uint64_t size) const {
+    const std::string path = absl::StrCat(FakeCxl::kRoot, "/decoder0.", window, "/", name);
+    host_.OnBus("cxl", path);
+    host_.Put(path + "/resource", absl::StrCat("0x", absl::Hex(hpa), "\n"));
+    host_.Put(path + "/size", absl::StrCat("0x", absl::Hex(size), "\n"));
+    host_.Put(path + "/commit", "0\n");
+    host_.Put(path + "/interleave_ways", "1\n");
+    host_.Put(path + "/target0", "\n");
+  }
+
+  // Clears the way, and then ends at a memdev that is not there.
+  void Make(Machine& machine, const std::string& bridge, uint64_t serial,
+            uint64_t size_bytes = 256 << 20) {
+    const HostRegionSpec spec = {
+        .host_bridge = bridge, .serials = {serial}, .size_bytes = size_bytes};
+    EXPECT_EQ(ReasonOf(MakeHostRegion(machine, spec, Deadline::In(absl::Seconds(20)))),
+              "NO_MEMDEV");
   }
 
   static inline const std::string kMemory = "sys/devices/system/memory/";
@@ -73,6 +95,53 @@ TEST_F(HostRegionTest, WhatLostItsMemdevGoesThoughItsBlocksStayOnline) {
   PullTarget();
   host_.Put(kMemory + "memory34/state", "online\n");
   EXPECT_EQ(DestroyHostRegionOf(machine, 0x1001), absl::OkStatus());
+  EXPECT_THAT(deleted_, ElementsAre("region0"));
+}
+
+TEST_F(HostRegionTest, WhatAPersonIsMakingIsLeftAlone) {
+  Machine machine(Kernel());
+  BeginRegion("region5", 0, 0x120000000, 256 << 20);  // Over the same bridge.
+  BeginRegion("region6", 1, 0x310000000, 256 << 20);
+  Make(machine, "ACPI0016:01", kPoolSerial);
+  Make(machine, "ACPI0016:01", kPoolSerial, uint64_t{8} << 30);  // Also where it takes the room.
+  Make(machine, "ACPI0016:01", 0x2001);
+  EXPECT_THAT(deleted_, IsEmpty());
+}
+
+// A pool's orphans are cleared away once they are old. Nobody does that to others.
+TEST_F(HostRegionTest, WhatTakesTheRoomOfADeviceOfItsOwnSerialGoes) {
+  Machine machine(Kernel());
+  BeginRegion("region5", 0, 0x120000000, 256 << 20);
+  BeginRegion("region6", 1, 0x310000000, uint64_t{8} << 30);
+  Make(machine, "ACPI0016:01", 0x2001, uint64_t{8} << 30);
+  EXPECT_THAT(deleted_, ElementsAre("region5", "region6"));
+}
+
+TEST_F(HostRegionTest, WhatIsLeftOfThePoolsRegionsInItsWindowsGoes) {
+  host_.Put(FakeCxl::kMemdev + "/serial", absl::StrCat("0x", absl::Hex(kPoolSerial), "\n"));
+  Machine machine(Kernel());
+  LookAtCxl(machine);
+  PullTarget();
+  Make(machine, "ACPI0016:00", kPoolSerial + 1);  // The window is over another bridge.
+  EXPECT_THAT(deleted_, IsEmpty());
+  Make(machine, "ACPI0016:01", kPoolSerial + 1);
+  EXPECT_THAT(deleted_, ElementsAre("region0"));
+}
+
+TEST_F(HostRegionTest, WhatIsLeftOfOthersRegionsStays) {
+  Machine machine(Kernel());
+  LookAtCxl(machine);
+  PullTarget();
+  Make(machine, "ACPI0016:01", kPoolSerial);
+  EXPECT_THAT(deleted_, IsEmpty());
+}
+
+TEST_F(HostRegionTest, WhatIsHalfMadeOnItsMemdevGoes) {
+  Machine machine(Kernel());
+  host_.Put(FakeCxl::kRegion + "/commit", "0\n");
+  const HostRegionSpec spec = {
+      .host_bridge = "ACPI0016:09", .serials = {0x1001}, .size_bytes = 256 << 20};
+  EXPECT_FALSE(MakeHostRegion(machine, spec, Deadline::In(absl::Seconds(20))).ok());
   EXPECT_THAT(deleted_, ElementsAre("region0"));
 }
 
