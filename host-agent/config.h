@@ -49,7 +49,7 @@
 //
 //   [shared]                          # adapter = "shared"; absent: every CXL device of this host.
 //   devices = ["region0"]             # Only these, as `cxlpool-agent check` calls them. Or:
-//   files = ["/srv/pool/cmm-0"]       # Files of this machine in place of CXL devices.
+//   files = ["/srv/pool/cmm-0"]       # Files in place of CXL devices: no isolation.
 //
 //   [emulated]                        # adapter = "emulated"
 //   root = "/var/lib/cxlpool/fabric"  # The manager's fabric.root.

@@ -86,12 +86,13 @@ class HostMemory {
   virtual void OfflineBlocks(uint64_t serial, absl::Duration patience, Done done) = 0;
 
   // Takes the DAX device from its driver. FAILED_PRECONDITION/BLOCKS_BUSY while a block is
-  // online (the kernel would say success and leave it broken).
+  // online (the kernel would say success and leave it broken), and where one came online meanwhile.
   virtual void UnbindDax(uint64_t serial, Done done) = 0;
 
   // Destroys the host region with a target `serial`, also one that was left half made or whose
   // memdevs vanished. Serial 0: every one without targets whose owner is not known.
-  // FAILED_PRECONDITION/DAX_BOUND while a driver has its DAX device. No such region: OK.
+  // FAILED_PRECONDITION/DAX_BOUND while a driver has its DAX device, /BLOCKS_BUSY while the kernel
+  // uses its memory without a driver (until a reboot). No such region: OK.
   virtual void DestroyHostRegion(uint64_t serial, Done done) = 0;
 
   // Powers the slot off, for an unbind that the fabric has begun; the memdev is gone afterwards.

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/process_stat.h"
 
 namespace cxlpool::agent {
@@ -43,12 +44,14 @@ struct Range {
   uint64_t length_bytes = UINT64_MAX;
 };
 
-// A line of /proc/PID/maps: "start-end perms offset major:minor inode   path".
+// A line of /proc/PID/maps: "start-end perms offset major:minor inode   path". `has_memory` becomes
+// true where there is any.
 bool HasMapped(const std::string& proc, const struct stat& file, const std::string& path,
-               const Range& range) {
+               const Range& range, bool& has_memory) {
   std::ifstream maps(proc + "/maps");
   std::string line;
   while (std::getline(maps, line)) {
+    has_memory = true;
     unsigned device_major = 0;
     unsigned device_minor = 0;
     unsigned long inode = 0, start = 0, end = 0, offset = 0;
@@ -69,6 +72,28 @@ bool HasMapped(const std::string& proc, const struct stat& file, const std::stri
   return false;
 }
 
+// Looks at the process as the kernel shows it by its main thread. Where that has ended
+// (pthread_exit) neither memory nor descriptors are shown there, and the other threads have both
+// still: then each of these is looked at.
+bool Holds(uint32_t pid, const struct stat& file, const std::string& path, const Range& range,
+           bool open_too) {
+  bool has_memory = false;
+  const auto in = [&](const std::string& proc) {
+    return (open_too && HasOpen(proc, file)) || HasMapped(proc, file, path, range, has_memory);
+  };
+  const std::string process = absl::StrCat("/proc/", pid);
+  if (in(process)) return true;
+  if (has_memory || CXLPOOL_MUTANT("main-thread-holds-all")) return false;
+  Directory threads(::opendir((process + "/task").c_str()));
+  if (threads == nullptr) return false;
+  while (const dirent* entry = ::readdir(threads.get())) {
+    uint32_t thread = 0;
+    if (!absl::SimpleAtoi(entry->d_name, &thread) || thread == pid) continue;
+    if (in(absl::StrCat(process, "/task/", thread))) return true;
+  }
+  return false;
+}
+
 // The whole file is held by who has it open, too; a part of it only by who has it mapped.
 absl::StatusOr<std::vector<ProcessId>> Find(const std::string& path, const Range& range,
                                             bool open_too, size_t limit) {
@@ -82,10 +107,8 @@ absl::StatusOr<std::vector<ProcessId>> Find(const std::string& path, const Range
     uint32_t pid = 0;
     if (!absl::SimpleAtoi(entry->d_name, &pid) || pid == self) continue;
     const uint64_t start_ticks = StartTicksOf(pid);
-    const std::string directory = absl::StrCat("/proc/", pid);
+    const bool holds = Holds(pid, file, path, range, open_too);
     // The start is read again afterwards: if the process ended meanwhile, the pid may be another's.
-    const bool holds =
-        (open_too && HasOpen(directory, file)) || HasMapped(directory, file, path, range);
     if (holds && StartTicksOf(pid) == start_ticks) holders.push_back({pid, start_ticks});
     if (holders.size() >= limit) break;
   }

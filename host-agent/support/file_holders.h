@@ -12,7 +12,8 @@
 namespace cxlpool::agent {
 
 // Looks through /proc/*/fd and /proc/*/maps for `path`'s device and inode. The calling process is
-// left out; at most `limit` are named. A process that this user may not look into is not seen.
+// left out; at most `limit` are named. Of a process whose main thread has ended the other threads
+// are looked at. A process that this user may not look into is not seen.
 // No such file: none. UNAVAILABLE: /proc cannot be read.
 absl::StatusOr<std::vector<ProcessId>> FindFileHolders(const std::string& path, size_t limit);
 

@@ -3,6 +3,9 @@
 // A file is a device; a piece is a note in a file of this host's own, which a restarted agent finds
 // again. It has no zones: what is online is movable. NUMA node 0 stands in for the node that
 // system-ram would make, and blocks are of 128 MiB.
+//
+// It keeps nobody apart: what Open() gives is a descriptor of the whole file, by which a program
+// reaches every other piece, and later ones if it keeps a copy. Only a file for each piece would.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_SHARED_FILE_SPACE_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_SHARED_FILE_SPACE_H_
 

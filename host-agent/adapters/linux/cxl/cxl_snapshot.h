@@ -106,10 +106,11 @@ const CxlHostRegion* FindRegionWith(const CxlSnapshot& snapshot, uint64_t serial
 bool HasTarget(const CxlHostRegion& region, uint64_t serial);
 
 // No target left, and the kernel uses none of its addresses, which it keeps: an orphan, left of a
-// region whose memdevs were pulled out.
+// region whose memdevs were pulled out. A region that is just being made looks the same until it
+// has its first target.
 bool IsOrphan(const CxlHostRegion& region);
 
-// An orphan whose serials are not known any more: whose it was is not known.
+// An orphan whose serials are not known any more: whose it was, or is to be, is not known.
 bool IsAnonymousOrphan(const CxlHostRegion& region);
 
 }  // namespace cxlpool::agent

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "host-agent/adapters/linux/cxl/bridge_view.h"
 #include "host-agent/adapters/linux/cxl/region_plan.h"
 #include "host-agent/adapters/linux/cxl/slot_power.h"
 #include "host-agent/adapters/linux/cxl/sysfs_region.h"
@@ -13,6 +14,8 @@
 #include "host-agent/adapters/linux/dax/dax_driver.h"
 #include "host-agent/adapters/linux/dax/dax_lookup.h"
 #include "host-agent/adapters/linux/machine/machine.h"
+#include "host-agent/adapters/linux/memory/memory_blocks.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -23,6 +26,10 @@ constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
 // Enough for AwaitMemdev to give a memdev to its driver once. Other rungs wait for this, too.
 constexpr absl::Duration kReadyTimeout = absl::Seconds(3);
 
+// Refuses what anybody still uses: a driver its DAX device, or the kernel its memory. The latter
+// may be where kmem was unbound although a block was online. It is asked of a committed region
+// only: one whose memdevs were pulled out has no decoders, so that nobody reaches anything through
+// it, and its blocks stay online until the next boot whether it goes or not.
 absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
   const std::vector<DaxDevice> devices = ReadDaxDevices(files);
   const DaxDevice* const dax = FindDax(devices, region.name);
@@ -33,21 +40,65 @@ absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
                                dax->name),
                   "unbind it first");
   }
+  if (region.committed && !CXLPOOL_MUTANT("destroyed-under-online-blocks")) {
+    absl::Status status = CheckNoBlocksStay(files, absl::StrCat("host region ", region.name),
+                                            region.hpa_bytes, region.size_bytes);
+    if (!status.ok()) return status;
+  }
   return DeleteRegion(files, region);
 }
 
-// Clears the way for `spec`: half-made regions on its memdevs and orphans in their windows. Whether
-// there were any.
+// The window that `region` lies in, if it is over a host bridge of `spec`; else null.
+const CxlWindow* SharedWindow(const CxlSnapshot& snapshot, const CxlHostRegion& region,
+                              const HostRegionSpec& spec) {
+  const auto is_of_spec = [&](const std::string& bridge) {
+    return AcpiNameOf(snapshot, bridge) == spec.host_bridge ||
+           std::any_of(spec.serials.begin(), spec.serials.end(), [&](uint64_t serial) {
+             const CxlMemdev* const memdev = FindMemdev(snapshot, serial);
+             return memdev != nullptr && memdev->pci_bridge == bridge;
+           });
+  };
+  for (const CxlWindow& window : snapshot.windows) {
+    if (window.name != region.window) continue;
+    return std::any_of(window.bridges.begin(), window.bridges.end(), is_of_spec) ? &window
+                                                                                 : nullptr;
+  }
+  return nullptr;
+}
+
+// Whether `region` is for MakeHostRegion to clear away. Half made on a memdev of `spec`: yes, the
+// memdev is the pool's. An orphan in a window of `spec`: yes, if it is known to have been a pool's.
+// One that is anonymous may be a region that a person is just making: that begins without targets,
+// too. So it is left to AttachmentTable::TakeOrphans, which waits until it is old. Nobody does that
+// where the pool's devices have their hardware's serials; there it goes if it keeps the room that
+// `spec` needs.
+bool IsInTheWay(const CxlSnapshot& snapshot, const CxlHostRegion& region,
+                const HostRegionSpec& spec) {
+  if (region.committed) return false;
+  const auto is_of_spec = [&](const CxlRegionTarget& target) {
+    return std::find(spec.serials.begin(), spec.serials.end(), target.serial) != spec.serials.end();
+  };
+  if (std::any_of(region.targets.begin(), region.targets.end(), is_of_spec)) return true;
+  const CxlWindow* const window = SharedWindow(snapshot, region, spec);
+  if (!IsOrphan(region) || (window == nullptr && !CXLPOOL_MUTANT("orphans-of-any-window"))) {
+    return false;
+  }
+  if (IsAnonymousOrphan(region) && !CXLPOOL_MUTANT("a-persons-region-is-cleared")) {
+    return !std::any_of(spec.serials.begin(), spec.serials.end(), IsPoolSerial) &&
+           region.hpa_bytes != 0 && window->largest_free_bytes < spec.size_bytes;
+  }
+  return std::all_of(region.targets.begin(), region.targets.end(),
+                     [](const CxlRegionTarget& target) {
+                       return target.serial == 0 || IsPoolSerial(target.serial);
+                     });
+}
+
+// Clears the way for `spec`: see IsInTheWay. Whether there was anything.
 absl::StatusOr<bool> ClearLeftOvers(const HostFiles& files, const CxlSnapshot& snapshot,
                                     const HostRegionSpec& spec) {
   bool cleared = false;
   for (const CxlHostRegion& region : snapshot.regions) {
-    const bool ours = std::any_of(
-        region.targets.begin(), region.targets.end(), [&](const CxlRegionTarget& target) {
-          return std::find(spec.serials.begin(), spec.serials.end(), target.serial) !=
-                 spec.serials.end();
-        });
-    if (!IsOrphan(region) && (region.committed || !ours)) continue;
+    if (!IsInTheWay(snapshot, region, spec)) continue;
     if (absl::Status status = Destroy(files, region); !status.ok()) return status;
     cleared = true;
   }

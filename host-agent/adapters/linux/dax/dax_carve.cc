@@ -177,6 +177,7 @@ absl::Status CarveDax(const HostFiles& files, const DaxRegion& region, const Hpa
   return by == nullptr ? status : RangeTaken(*now, range, *by);
 }
 
+// A DAX device whose memory the kernel still uses keeps its bytes: they would be given away.
 absl::Status UncarveDax(const HostFiles& files, const DaxRegion& region, const HpaRange& range,
                         const std::string& hint) {
   const std::optional<RegionDax> dax = FindRegionDax(files, region, range, hint);
@@ -184,6 +185,10 @@ absl::Status UncarveDax(const HostFiles& files, const DaxRegion& region, const H
   if (!dax->driver.empty()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "DAX_BOUND",
                   absl::StrCat(dax->name, " is bound to ", dax->driver), "unbind it first");
+  }
+  if (!CXLPOOL_MUTANT("uncarved-under-online-blocks")) {
+    absl::Status status = CheckNoBlocksStay(files, dax->name, range.begin, range.size());
+    if (!status.ok()) return status;
   }
   return Remove(files, region, dax->name);
 }
@@ -234,7 +239,9 @@ absl::Status TakeWholeApart(const HostFiles& files, const DaxRegion& region,
     }
     if (absl::Status status = UnbindDaxDriver(files, *dax); !status.ok()) return status;
   }
-  return Remove(files, region, whole->name);
+  const HpaRange range = whole->ranges.front();
+  absl::Status status = CheckNoBlocksStay(files, whole->name, range.begin, range.size());
+  return status.ok() ? Remove(files, region, whole->name) : status;
 }
 
 void TidyEmptyDax(const HostFiles& files, const DaxRegion& region) {

@@ -25,7 +25,7 @@ absl::Status CarveDax(const HostFiles& files, const DaxRegion& region, const Hpa
 
 // Takes all bytes from the DAX device of exactly `range` and removes it (daxN.0 stays, empty).
 // None: OK. `hint` and the region as in FindRegionDax. FAILED_PRECONDITION/DAX_BOUND while a driver
-// has it; INTERNAL/DAX_CARVE.
+// has it, /BLOCKS_BUSY while the kernel uses its memory without one; INTERNAL/DAX_CARVE.
 absl::Status UncarveDax(const HostFiles& files, const DaxRegion& region, const HpaRange& range,
                         const std::string& hint);
 

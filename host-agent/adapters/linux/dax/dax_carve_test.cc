@@ -180,6 +180,27 @@ TEST_F(DaxCarveTest, WhatADriverHasIsNotUncarved) {
   EXPECT_FALSE(host_.RangesOf("dax0.2").empty());
 }
 
+TEST_F(DaxCarveTest, WhatTheKernelStillUsesIsNotUncarved) {
+  TakeApart();
+  ASSERT_EQ(Carve(0, 256), absl::OkStatus());
+  // Left of a kmem that was unbound while a block was online.
+  const std::string block = "sys/devices/system/memory/memory35/state";  // The second of two.
+  host_.Put(block, "online\n");
+  const absl::Status status = Uncarve(0, 256);
+  EXPECT_EQ(ReasonOf(status), "BLOCKS_BUSY");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("(reboot the host)"));
+  EXPECT_FALSE(host_.RangesOf("dax0.2").empty());
+  host_.Put(block, "offline\n");
+  EXPECT_EQ(Uncarve(0, 256), absl::OkStatus());
+}
+
+TEST_F(DaxCarveTest, AWholeThatTheKernelStillUsesIsNotTakenApart) {
+  host_.Put("sys/devices/system/memory/memory36/state", "online\n");
+  EXPECT_EQ(ReasonOf(TakeWholeApart(files_, Region(), Deadline::In(absl::Seconds(20)))),
+            "BLOCKS_BUSY");
+  EXPECT_FALSE(host_.RangesOf("dax0.0").empty());
+}
+
 TEST_F(DaxCarveTest, TheFirstDaxDeviceOfARegionStaysEmpty) {
   ASSERT_EQ(Uncarve(0, 1024), absl::OkStatus());
   EXPECT_THAT(host_.Devices(), ElementsAre("dax0.0"));

@@ -28,11 +28,13 @@ void RestoreAutoOnline(const HostFiles& files);
 
 // For kKmem the kernel's auto_online_blocks is "offline" while it binds and then what it was: it
 // is one switch for all memory of the host. What it was is in /run/cxlpool meanwhile.
-// FAILED_PRECONDITION/DAX_BOUND: another driver has it; INTERNAL/DAX_BIND.
+// FAILED_PRECONDITION/DAX_BOUND: another driver has it; INTERNAL/DAX_BIND. UNAVAILABLE/RUN_FILE:
+// what auto_online_blocks was cannot be noted, and it was left so.
 absl::Status BindDaxDriver(const HostFiles& files, const std::string& dax, DaxDriver driver);
 
 // FAILED_PRECONDITION/BLOCKS_BUSY: a memory block of it is online; unbinding would report success
-// and leave the memory unremovable until the next boot. INTERNAL/DAX_BIND.
+// and leave the memory unremovable until the next boot. Or, though no driver has the device now, a
+// block came online meanwhile and has stayed: then the remedy is that reboot. INTERNAL/DAX_BIND.
 absl::Status UnbindDaxDriver(const HostFiles& files, const DaxDevice& dax);
 
 // Switches DAX autoprobe off and reads it back, because somebody (modprobe, a udev rule) may have

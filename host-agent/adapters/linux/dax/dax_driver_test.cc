@@ -5,6 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <string>
+
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "host-agent/adapters/linux/memory/memory_blocks.h"
 #include "proto/support/refusal.h"
@@ -47,6 +51,7 @@ TEST_F(DaxDriverTest, BindIsNotBelieved) {
   host_.Folder("sys/bus/dax/devices/dax0.0");
   host_.Put("sys/bus/dax/drivers/kmem/bind", "");
   host_.Put("sys/devices/system/memory/auto_online_blocks", "online_movable");
+  host_.Folder("run");
   // The files take the writes, yet nothing is bound: these are only files.
   const absl::Status status = BindDaxDriver(host_.files(), "dax0.0", DaxDriver::kKmem);
   EXPECT_EQ(ReasonOf(status), "DAX_BIND");
@@ -99,6 +104,20 @@ TEST_F(DaxDriverTest, WordOfAutoOnlineGoesWithTheBind) {
   EXPECT_EQ(host_.files().Read("sys/devices/system/memory/auto_online_blocks"), "online");
 }
 
+TEST_F(DaxDriverTest, AutoOnlineStaysAsItIsWhereThatCannotBeNoted) {
+  host_.Put("proc/sys/kernel/random/boot_id", "boot-1\n");
+  host_.Put("sys/bus/dax/drivers/kmem/bind", "");
+  host_.Folder("sys/bus/dax/devices/dax0.0");
+  host_.Put("sys/devices/system/memory/auto_online_blocks", "online\n");
+  host_.Put("run/cxlpool", "no folder, so that nothing can be written there");
+  const absl::Status status = BindDaxDriver(host_.files(), "dax0.0", DaxDriver::kKmem);
+  EXPECT_EQ(ReasonOf(status), "RUN_FILE");
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("/run/cxlpool/auto-online cannot be written"));
+  EXPECT_EQ(host_.files().Read("sys/devices/system/memory/auto_online_blocks"), "online");
+  EXPECT_EQ(host_.files().Read("sys/bus/dax/drivers/kmem/bind"), "");
+}
+
 TEST_F(DaxDriverTest, IdDoesNotStickToTheName) {
   host_.Folder("sys/bus/dax/devices/dax0.0");
   host_.Put("sys/bus/dax/drivers/device_dax/new_id", "");
@@ -115,6 +134,30 @@ TEST_F(DaxDriverTest, UnbindRefusesWhileABlockIsOnline) {
   host_.Put("sys/devices/system/memory/memory9/state", "going-offline");
   EXPECT_EQ(ReasonOf(UnbindDaxDriver(host_.files(), dax_)), "BLOCKS_BUSY");
   EXPECT_EQ(host_.files().Read("sys/bus/dax/drivers/kmem/unbind"), "");
+}
+
+// As Linux does: kmem lets go of the device whatever becomes of the memory.
+TEST_F(DaxDriverTest, UnbindTellsOfABlockThatCameOnlineMeanwhile) {
+  Bound("kmem");
+  host_.Put("sys/devices/system/memory/block_size_bytes", "8000000");
+  host_.Put("sys/devices/system/memory/memory8/state", "offline");
+  host_.Put("sys/devices/system/memory/memory9/state", "offline");
+  bool somebody_is_quicker = true;
+  const HostFiles files(host_.Path(""), [&](const std::string& path, absl::string_view) {
+    EXPECT_EQ(path, "sys/bus/dax/drivers/kmem/unbind");
+    std::filesystem::remove(host_.Path("sys/bus/dax/devices/dax0.0/driver"));
+    if (somebody_is_quicker) host_.Put("sys/devices/system/memory/memory9/state", "online");
+    return 0;
+  });
+  const absl::Status status = UnbindDaxDriver(files, dax_);
+  EXPECT_EQ(ReasonOf(status), "BLOCKS_BUSY");
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("1 of 2 memory blocks of dax0.0"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("(reboot the host)"));
+
+  somebody_is_quicker = false;
+  host_.Put("sys/devices/system/memory/memory9/state", "offline");
+  Bound("kmem");
+  EXPECT_EQ(UnbindDaxDriver(files, dax_), absl::OkStatus());
 }
 
 TEST_F(DaxDriverTest, UnboundAlreadyIsFine) {

@@ -6,34 +6,133 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <optional>
+#include <cerrno>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {
 
-bool HasOpen(const HostFiles& files, int pid, const CharDevice& device) {
-  const std::string folder = absl::StrCat("proc/", pid, "/fd");
-  for (const std::string& name : files.List(folder)) {
-    const std::string path = files.Path(absl::StrCat(folder, "/", name));
+// Lines of a process's maps, or its descriptors, between two looks at the clock.
+constexpr int kLinesPerClock = 256;
+
+// A search for one device in one process after the other. What cannot be read is noted, since the
+// device may be held there all the same.
+class HolderSearch {
+ public:
+  HolderSearch(const HostFiles& files, const CharDevice& device, const Deadline& deadline)
+      : files_(files), device_(device), deadline_(deadline) {
+    mapped_.base_name = device.name;
+    struct stat node = {};
+    if (stat(files.Path(absl::StrCat("dev/", device.name)).c_str(), &node) != 0) return;
+    mapped_.major = major(node.st_dev);
+    mapped_.minor = minor(node.st_dev);
+    mapped_.inode = node.st_ino;
+  }
+
+  // Whether the process is seen to have the device open or mapped. False says nothing where then
+  // late(), or unread() tells of something.
+  bool Holds(int pid);
+
+  bool late() const { return late_; }
+
+  // What could not be read of the process that Holds() was asked for last; "" if nothing.
+  const std::string& unread() const { return unread_; }
+
+ private:
+  // `folder` is that of a process in /proc, or of one of its threads.
+  bool HasOpen(const std::string& folder);
+  bool HasMapped(const std::string& folder, bool& has_memory);
+
+  void Note(const std::string& path, int error);
+  bool IsLate(int count);
+
+  const HostFiles& files_;
+  const CharDevice& device_;
+  const Deadline& deadline_;
+  MappedFile mapped_;
+  bool late_ = false;
+  std::string unread_;
+};
+
+// Looks at the process as the kernel shows it by its main thread, and where that shows no memory at
+// each of its threads.
+bool HolderSearch::Holds(int pid) {
+  unread_.clear();
+  const std::string process = absl::StrCat("proc/", pid);
+  bool has_memory = false;
+  if (HasOpen(process) || HasMapped(process, has_memory)) return true;
+  if (has_memory || late_ || CXLPOOL_MUTANT("main-thread-is-all")) return false;
+  // Either a thread of the kernel's, or a process whose main thread has ended (pthread_exit): then
+  // the kernel shows neither memory nor descriptors there, and the other threads have both still.
+  std::vector<std::string> threads;
+  Note(process + "/task", files_.ReadNames(process + "/task", threads));
+  for (const std::string& thread : threads) {
+    if (thread == std::to_string(pid)) continue;
+    if (IsLate(0)) return false;
+    const std::string folder = absl::StrCat(process, "/task/", thread);
+    if (HasOpen(folder) || HasMapped(folder, has_memory)) return true;
+  }
+  return false;
+}
+
+// A descriptor that is closed meanwhile is passed over.
+bool HolderSearch::HasOpen(const std::string& folder) {
+  std::vector<std::string> names;
+  Note(folder + "/fd", files_.ReadNames(folder + "/fd", names));
+  int count = 0;
+  for (const std::string& name : names) {
+    if (IsLate(++count)) return false;
+    const std::string place = absl::StrCat(folder, "/fd/", name);
+    const std::string path = files_.Path(place);
     char target[PATH_MAX];
     const ssize_t length = readlink(path.c_str(), target, sizeof target);
+    if (length < 0) Note(place, errno);
     if (length <= 0) continue;
     // stat() of any other file could hang (a dead network mount); a device's does not.
     const absl::string_view file(target, static_cast<size_t>(length));
-    if (!absl::StartsWith(file, "/dev/") && !absl::StrContains(file, device.name)) continue;
+    if (!absl::StartsWith(file, "/dev/") && !absl::StrContains(file, device_.name)) continue;
+    // Nor does it fail: what cannot be looked at lies in a file system of somebody's own.
     struct stat found = {};
     if (stat(path.c_str(), &found) == 0 && S_ISCHR(found.st_mode) &&
-        found.st_rdev == device.number) {
+        found.st_rdev == device_.number) {
       return true;
     }
   }
   return false;
+}
+
+// `has_memory` becomes true where the maps show anything at all. Mappings are compared by the
+// node's own device and inode number, since the maps show those; descriptors by the character
+// device's number.
+bool HolderSearch::HasMapped(const std::string& folder, bool& has_memory) {
+  bool found = false;
+  int count = 0;
+  Note(folder + "/maps", files_.EachLine(folder + "/maps", [&](absl::string_view line) {
+    has_memory = true;
+    if (IsLate(++count)) return false;
+    if (count > 4096 && CXLPOOL_MUTANT("maps-are-cut")) return false;
+    found = MapsShow(line, mapped_);
+    return !found;
+  }));
+  return found;
+}
+
+// A process, or a thread, that has ended meanwhile holds nothing.
+void HolderSearch::Note(const std::string& path, int error) {
+  if (error == 0 || error == ENOENT || error == ESRCH) return;
+  if (CXLPOOL_MUTANT("unread-is-not-held") || !unread_.empty()) return;
+  unread_ = absl::StrCat("/", path, " cannot be read: ", ErrnoText(error));
+}
+
+bool HolderSearch::IsLate(int count) {
+  if (count % kLinesPerClock == 0 && deadline_.passed()) late_ = true;
+  return late_;
 }
 
 }  // namespace
@@ -42,39 +141,42 @@ bool NoDaxDeviceIsOpen(const HostFiles& files) {
   return files.ReadNumber("sys/module/device_dax/refcnt") == 0;
 }
 
-// Mappings are compared by the node's own device and inode number, since /proc/PID/maps shows
-// those; descriptors by the character device's number.
+// "None" is answered only where every process could be looked at: the caller takes the device away
+// then. Holders that were found are enough of an answer, whatever else could not be read.
 absl::StatusOr<std::vector<ProcessId>> FindDeviceHolders(const HostFiles& files,
                                                          const CharDevice& device, int self,
                                                          const Deadline& deadline) {
-  MappedFile mapped{.base_name = device.name};
-  struct stat node = {};
-  if (stat(files.Path(absl::StrCat("dev/", device.name)).c_str(), &node) == 0) {
-    mapped.major = major(node.st_dev);
-    mapped.minor = minor(node.st_dev);
-    mapped.inode = node.st_ino;
+  const auto unreadable = [&device](absl::string_view what) {
+    return Refuse(absl::StatusCode::kUnavailable, "HOLDERS_UNKNOWN",
+                  absl::StrCat("whether a process holds ", device.name, " cannot be told: ", what),
+                  "run the agent as root, with the capabilities of its unit; it is tried again");
+  };
+  std::vector<std::string> names;
+  if (const int error = files.ReadNames("proc", names); error != 0) {
+    return unreadable(absl::StrCat("/proc cannot be read: ", ErrnoText(error)));
   }
+  const auto too_late = [&device] {
+    return Refuse(
+        absl::StatusCode::kDeadlineExceeded, "KERNEL_TIMEOUT",
+        absl::StrCat("looking through /proc for holders of ", device.name, " took too long"),
+        "it is tried again");
+  };
+  HolderSearch search(files, device, deadline);
   std::vector<ProcessId> holders;
-  for (const std::string& name : files.List("proc")) {
+  std::string unread;
+  for (const std::string& name : names) {
     int pid = 0;
     if (!absl::SimpleAtoi(name, &pid) || pid <= 0 || pid == self) continue;
-    if (deadline.passed()) {
-      return Refuse(
-          absl::StatusCode::kDeadlineExceeded, "KERNEL_TIMEOUT",
-          absl::StrCat("looking through /proc for holders of ", device.name, " took too long"),
-          "it is tried again");
-    }
+    if (deadline.passed()) return too_late();
     const uint64_t start_ticks = StartTicksIn(files, pid);
-    bool holds = HasOpen(files, pid, device);
-    if (!holds) {
-      const std::optional<std::string> maps = files.Read(absl::StrCat("proc/", pid, "/maps"));
-      holds = maps.has_value() && MapsShow(*maps, mapped);
-    }
-    // Another that has got the pid meanwhile is looked at the next time.
-    if (holds && StartTicksIn(files, pid) == start_ticks) {
-      holders.push_back({static_cast<uint32_t>(pid), start_ticks});
-    }
+    const bool holds = search.Holds(pid);
+    if (search.late()) return too_late();
+    // It has ended; another that has got the pid meanwhile is looked at the next time.
+    if (StartTicksIn(files, pid) != start_ticks) continue;
+    if (holds) holders.push_back({static_cast<uint32_t>(pid), start_ticks});
+    if (!holds && unread.empty()) unread = search.unread();
   }
+  if (holders.empty() && !unread.empty()) return unreadable(unread);
   std::sort(holders.begin(), holders.end());
   if (holders.size() > kMaxHolders) holders.resize(kMaxHolders);
   return holders;

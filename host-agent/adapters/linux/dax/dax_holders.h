@@ -1,8 +1,10 @@
 // Finds the processes that have a character device open or mapped; and whether there can be any.
 //
 // The kernel takes a DAX device away without asking: a process that still maps it gets SIGBUS.
-// Looks through /proc: descriptors first, mappings then. It sees what may be seen with the caller's
-// rights (root: everything in its PID namespace).
+// Looks through /proc: descriptors first, mappings then; of a process whose main thread has ended,
+// those of its other threads. It sees what may be seen with the caller's rights (root: everything
+// in its PID namespace), and says so where that is not enough. It does not see a descriptor that a
+// socket carries just then, nor one that only a thread with a descriptor table of its own has.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_HOLDERS_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_HOLDERS_H_
 
@@ -31,7 +33,9 @@ struct CharDevice {
 bool NoDaxDeviceIsOpen(const HostFiles& files);
 
 // In ascending order of process id, at most kMaxHolders, without `self`.
-// DEADLINE_EXCEEDED/KERNEL_TIMEOUT: too many processes for the time given.
+// DEADLINE_EXCEEDED/KERNEL_TIMEOUT: too much to look through for the time given.
+// UNAVAILABLE/HOLDERS_UNKNOWN: no holder was found, and a process that is there could not be looked
+// at; or /proc could not.
 absl::StatusOr<std::vector<ProcessId>> FindDeviceHolders(const HostFiles& files,
                                                          const CharDevice& device, int self,
                                                          const Deadline& deadline);

@@ -5,9 +5,13 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/support/process_stat.h"
+#include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
 #include "test/rigs/fake_host_for_test.h"
 
@@ -60,6 +64,92 @@ TEST(DaxHoldersTest, SeesAMappingWhoseDescriptorIsClosed) {
   EXPECT_THAT(PidsOf(*holders), ElementsAre(41));
 }
 
+absl::StatusOr<std::vector<ProcessId>> FindIn(const FakeHost& host) {
+  return FindDeviceHolders(host.files(), {"dax0.0", makedev(252, 0)}, 1,
+                           Deadline::In(absl::Seconds(60)));
+}
+
+// As many mappings as a process may have, and then one of the DAX device: more than 4 MiB of text.
+void PutManyMappings(const FakeHost& host, int pid) {
+  std::string maps;
+  for (int i = 0; i < 65530; ++i) {
+    absl::StrAppend(&maps, "7f0000000000-7f0000001000 r--p 00000000 00:06 200    /usr/lib/lib", i,
+                    ".so\n");
+  }
+  ASSERT_GT(maps.size(), HostFiles::kMaxBytes);
+  host.Put(absl::StrCat("proc/", pid, "/maps"),
+           maps + "7ff0-7ff1 rw-s 00000000 00:06 131    /dev/dax0.0\n");
+}
+
+TEST(DaxHoldersTest, SeesAMappingBehindVeryManyOthers) {
+  FakeHost host;
+  PutManyMappings(host, 41);
+  const auto holders = FindIn(host);
+  ASSERT_TRUE(holders.ok()) << holders.status();
+  EXPECT_THAT(PidsOf(*holders), ElementsAre(41));
+}
+
+TEST(DaxHoldersTest, SeesAMappingOfAFileWithAVeryLongName) {
+  FakeHost host;
+  const std::string deep(100'000, 'd');
+  host.Put("proc/41/maps", "1-2 r--p 0 00:07 1 /" + deep + "\n1-2 rw-s 0 00:07 2 /" + deep +
+                               "/dax0.0\n3-4 r--p 0 00:07 3 /lib");
+  host.Put("proc/42/maps", "1-2 r--p 0 00:07 1 /dax0.0/" + deep + "\n");
+  const auto holders = FindIn(host);
+  ASSERT_TRUE(holders.ok()) << holders.status();
+  EXPECT_THAT(PidsOf(*holders), ElementsAre(41));
+}
+
+TEST(DaxHoldersTest, SeesWhatOtherThreadsHaveWhenTheMainThreadHasEnded) {
+  FakeHost host;
+  // The kernel shows nothing of a thread that has ended.
+  for (const char* folder : {"proc/41", "proc/41/task/41", "proc/51", "proc/51/task/51"}) {
+    host.Put(absl::StrCat(folder, "/maps"), "");
+    host.Folder(absl::StrCat(folder, "/fd"));
+  }
+  host.Put("proc/41/task/43/maps", "7f00-7f20 rw-s 00000000 00:06 131    /dev/dax0.0\n");
+  host.Put("proc/51/task/53/maps", "7f00-7f20 rw-s 00000000 00:06 7    /usr/lib/libc.so\n");
+  host.Folder("proc/51/task/53/fd");
+  const auto mapped = FindIn(host);
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  EXPECT_THAT(PidsOf(*mapped), ElementsAre(41));
+  std::filesystem::create_symlink("/dev/full", host.Path("proc/51/task/53/fd/3"));
+  const auto opened = FindDeviceHolders(host.files(), kFull, 1, Deadline::In(absl::Seconds(60)));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_THAT(PidsOf(*opened), ElementsAre(51));
+}
+
+TEST(DaxHoldersTest, WhatCannotBeReadIsNotTakenForFree) {
+  for (const char* place : {"maps", "fd", "task"}) {
+    FakeHost host;
+    // A folder in the place of a file, and a file in that of a folder, cannot be read.
+    if (std::string(place) == "maps") {
+      host.Folder("proc/41/maps");
+    } else {
+      host.Put(absl::StrCat("proc/41/", place), "");
+    }
+    const absl::Status status = FindIn(host).status();
+    EXPECT_EQ(ReasonOf(status), "HOLDERS_UNKNOWN") << place;
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                testing::HasSubstr(absl::StrCat("/proc/41/", place, " cannot be read")));
+    // Who is seen to hold it is answer enough.
+    host.Put("proc/42/maps", "7f00-7f20 rw-s 00000000 00:06 131    /dev/dax0.0\n");
+    const auto holders = FindIn(host);
+    ASSERT_TRUE(holders.ok()) << holders.status();
+    EXPECT_THAT(PidsOf(*holders), ElementsAre(42));
+  }
+  EXPECT_EQ(ReasonOf(FindIn(FakeHost()).status()), "HOLDERS_UNKNOWN");  // No /proc at all.
+}
+
+TEST(DaxHoldersTest, AProcessThatHasEndedHoldsNothing) {
+  FakeHost host;
+  host.Folder("proc/41");
+  const auto holders = FindIn(host);
+  ASSERT_TRUE(holders.ok()) << holders.status();
+  EXPECT_TRUE(holders->empty());
+}
+
 TEST(DaxHoldersTest, NamesTheLowestThirtyTwo) {
   FakeHost host;
   for (int pid = 100; pid < 140; ++pid) {
@@ -87,6 +177,14 @@ TEST(DaxHoldersTest, KeepsToItsDeadline) {
   host.Put("proc/41/maps", "");
   const auto holders =
       FindDeviceHolders(host.files(), {"dax0.0", 0}, 1, Deadline::In(absl::ZeroDuration()));
+  EXPECT_EQ(holders.status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(DaxHoldersTest, KeepsToItsDeadlineWithinOneProcess) {
+  FakeHost host;
+  PutManyMappings(host, 41);
+  const auto holders =
+      FindDeviceHolders(host.files(), {"dax1.0", 0}, 1, Deadline::In(absl::Milliseconds(1)));
   EXPECT_EQ(holders.status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 

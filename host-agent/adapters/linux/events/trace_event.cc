@@ -206,15 +206,20 @@ bool ParseEvent(absl::string_view name, absl::string_view fields, TraceLine& lin
 
 // Lines that are neither an event of interest nor the notice of lost ones are ignored: the default
 // kind.
+//
+// "TASK-PID [CPU] FLAGS TIME: EVENT: FIELDS". A task may be named as it likes, as an event with a
+// time before it or as the notice included. Its name stands before all else, and the fields of
+// these events have nothing in them that a program could choose. So the event is the rightmost of
+// all names in the line, and the notice is a whole line.
 TraceLine ParseTraceLine(absl::string_view line) {
   line = absl::StripAsciiWhitespace(line.substr(0, kMaxTraceLineBytes));
   TraceLine parsed;
-  if (absl::StartsWith(line, "CPU:") && absl::StrContains(line, "[LOST ")) {
+  const bool whole = absl::EndsWith(line, " EVENTS]");
+  if (absl::StartsWith(line, "CPU:") && absl::StrContains(line, "[LOST ") &&
+      (whole || CXLPOOL_MUTANT("task-passes-for-lost-events"))) {
     parsed.kind = TraceLine::Kind::kLost;
     return parsed;
   }
-  // "TASK-PID [CPU] FLAGS TIME: EVENT: FIELDS". A task may be named as it likes, so its name is
-  // never taken for the event's: that stands after the time.
   static constexpr absl::string_view kEvents[] = {"cxl_poison",
                                                   "cxl_general_media",
                                                   "cxl_dram",
@@ -226,19 +231,24 @@ TraceLine ParseTraceLine(absl::string_view line) {
                                                   "cxl_port_aer_uncorrectable_error",
                                                   "aer_event",
                                                   "memory_failure_event"};
+  constexpr size_t kAround = 4;  // Characters: ": " before the name and after it.
+  absl::string_view event;
+  size_t begin = 0;  // Where ": EVENT: " does.
   for (const absl::string_view name : kEvents) {
-    const std::string mark = absl::StrCat(": ", name, ": ");
-    const size_t at = line.rfind(mark);
-    if (at == absl::string_view::npos || at == 0 ||
-        !absl::ascii_isdigit(static_cast<unsigned char>(line[at - 1]))) {
-      continue;
-    }
-    if (name == "cxl_overflow") {
-      parsed.kind = TraceLine::Kind::kLost;
-    } else if (ParseEvent(name, line.substr(at + mark.size()), parsed)) {
-      parsed.kind = TraceLine::Kind::kEvent;
-    }
+    if (!event.empty() && CXLPOOL_MUTANT("task-passes-for-an-event")) break;
+    const size_t at = line.rfind(absl::StrCat(": ", name, ": "));
+    if (at == absl::string_view::npos || at < begin) continue;
+    event = name;
+    begin = at;
+  }
+  // The time ends in a digit.
+  if (begin == 0 || !absl::ascii_isdigit(static_cast<unsigned char>(line[begin - 1]))) {
     return parsed;
+  }
+  if (event == "cxl_overflow") {
+    parsed.kind = TraceLine::Kind::kLost;
+  } else if (ParseEvent(event, line.substr(begin + event.size() + kAround), parsed)) {
+    parsed.kind = TraceLine::Kind::kEvent;
   }
   return parsed;
 }

@@ -198,10 +198,35 @@ TEST(TraceEventTest, LostEventsAreSeen) {
             TraceLine::Kind::kLost);
 }
 
+// As the kernel writes it: any 15 bytes but NUL are a task's name.
+std::string OfTask(const std::string& task, const std::string& event) {
+  return absl::StrCat(std::string(16 - task.size(), ' '), task,
+                      "-412     [001] .....     9.114002: ", event);
+}
+
 TEST(TraceEventTest, ATaskCannotPassForAnEvent) {
   EXPECT_EQ(
       ParseTraceLine(": cxl_poison: serial=1 dpa=0x0-9 [000] ..... 1.0: sched_switch: x").kind,
       TraceLine::Kind::kNone);
+  EXPECT_EQ(ParseTraceLine(OfTask("1: cxl_poison: ", "sched_switch: x")).kind,
+            TraceLine::Kind::kNone);
+}
+
+TEST(TraceEventTest, ATaskCannotHideAnEventByItsName) {
+  const std::string poison = kPoison612;
+  const std::string fields = poison.substr(poison.find("cxl_poison"));
+  for (const char* task :
+       {"1: cxl_poison: ", "1: cxl_dram: 2:", ": cxl_poison: ", "9: aer_event: ", "[0] . 1.0: cxl",
+        "-1 [0] . 1.0: ", "]: [1] 2: x: ", "CPU:0 [LOST 1 E", "CPU:[LOST 1]", "x EVENTS]",
+        "1\n1: cxl_dram: ", "\xff\xfe\x01: cxl_dr"}) {
+    ASSERT_LE(std::string(task).size(), 15u);
+    SCOPED_TRACE(task);
+    const v1::HostEvent failure = Event(OfTask(
+        task, "memory_failure_event: pfn 0x110200: recovery action for dax page: Recovered"));
+    EXPECT_EQ(failure.kind(), v1::HostEvent::POISON);
+    EXPECT_EQ(failure.hpa_bytes(), 0x110200000u);
+    EXPECT_EQ(Event(OfTask(task, fields)).serial(), kSerial);
+  }
 }
 
 TEST(TraceEventTest, AnyBytesAreTaken) {

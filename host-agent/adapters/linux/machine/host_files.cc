@@ -59,6 +59,36 @@ std::optional<uint64_t> HostFiles::ReadNumber(absl::string_view path) const {
   return text.has_value() ? ParseKernelNumber(*text) : std::nullopt;
 }
 
+// A line is kept until its end has been read. Of one that is longer than that, beginning and end
+// stay: in /proc/PID/maps these are the numbers and the file's name.
+int HostFiles::EachLine(absl::string_view path,
+                        absl::FunctionRef<bool(absl::string_view line)> take) const {
+  UniqueFd fd(open(Path(path).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return errno;
+  std::string line;
+  const auto add = [&line](absl::string_view text) {
+    line.append(text.data(), text.size());
+    if (line.size() > kMaxLineBytes) line.erase(kMaxLineBytes / 2, line.size() - kMaxLineBytes);
+  };
+  char buffer[16 * 1024];
+  while (true) {
+    const ssize_t got = read(fd.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno;
+    if (got == 0) break;
+    absl::string_view text(buffer, static_cast<size_t>(got));
+    for (size_t end = text.find('\n'); end != text.npos; end = text.find('\n')) {
+      add(text.substr(0, end));
+      if (!take(line)) return 0;
+      line.clear();
+      text.remove_prefix(end + 1);
+    }
+    add(text);
+  }
+  if (!line.empty()) take(line);
+  return 0;
+}
+
 // `kernel_`, in tests, answers in the kernel's place where it knows the file.
 int HostFiles::Write(absl::string_view path, absl::string_view text) const {
   if (kernel_ != nullptr) {
@@ -76,22 +106,39 @@ bool HostFiles::Exists(absl::string_view path) const {
   return access(Path(path).c_str(), F_OK) == 0;
 }
 
-std::vector<HostFiles::Entry> HostFiles::Entries(absl::string_view path) const {
-  std::vector<Entry> entries;
+int HostFiles::ReadEntries(absl::string_view path, std::vector<Entry>& entries) const {
   std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(Path(path).c_str()), &closedir);
-  if (dir == nullptr) return entries;
-  while (const dirent* entry = readdir(dir.get())) {
+  if (dir == nullptr) return errno;
+  int error = 0;
+  while (true) {
+    errno = 0;  // readdir() tells an error from the end only by this.
+    const dirent* const entry = readdir(dir.get());
+    error = errno;
+    if (entry == nullptr) break;
     const absl::string_view name(entry->d_name);
     if (name != "." && name != "..") entries.push_back({std::string(name), entry->d_ino});
   }
   std::sort(entries.begin(), entries.end());
+  return error;
+}
+
+std::vector<HostFiles::Entry> HostFiles::Entries(absl::string_view path) const {
+  std::vector<Entry> entries;
+  ReadEntries(path, entries);
   return entries;
 }
 
 std::vector<std::string> HostFiles::List(absl::string_view path) const {
   std::vector<std::string> names;
-  for (Entry& entry : Entries(path)) names.push_back(std::move(entry.name));
+  ReadNames(path, names);
   return names;
+}
+
+int HostFiles::ReadNames(absl::string_view path, std::vector<std::string>& names) const {
+  std::vector<Entry> entries;
+  const int error = ReadEntries(path, entries);
+  for (Entry& entry : entries) names.push_back(std::move(entry.name));
+  return error;
 }
 
 std::string HostFiles::LinkText(absl::string_view path) const {

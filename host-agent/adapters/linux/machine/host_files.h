@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
@@ -26,7 +27,8 @@ inline bool IsYoung(absl::Time read_at, absl::Time now, absl::Duration max_age) 
 
 class HostFiles {
  public:
-  static constexpr size_t kMaxBytes = 4 << 20;  // Longer files are cut here.
+  static constexpr size_t kMaxBytes = 4 << 20;       // Read() cuts longer files here.
+  static constexpr size_t kMaxLineBytes = 8 * 1024;  // EachLine() shortens longer lines to this.
 
   // Does what the kernel would on a write, and gives 0 or the errno; nothing: only the file is to
   // be written.
@@ -39,6 +41,11 @@ class HostFiles {
 
   // The text without trailing white space; nothing if it cannot be read.
   std::optional<std::string> Read(absl::string_view path) const;
+
+  // Gives the lines of a file, which may have any length, one after the other to `take`, until that
+  // answers false. They come without their ends; a line that is too long comes without its middle.
+  // 0, or the errno of what could not be read: lines before it have been given all the same.
+  int EachLine(absl::string_view path, absl::FunctionRef<bool(absl::string_view line)> take) const;
 
   // A number, decimal or with 0x.
   std::optional<uint64_t> ReadNumber(absl::string_view path) const;
@@ -62,6 +69,10 @@ class HostFiles {
   // Only the names.
   std::vector<std::string> List(absl::string_view path) const;
 
+  // Adds the names to `names`. 0, or the errno of a directory that cannot be read, or not to its
+  // end: for where "nothing is there" and "it cannot be read" must not be taken for each other.
+  int ReadNames(absl::string_view path, std::vector<std::string>& names) const;
+
   // Where a symbolic link points, as it is written there; "" if there is no such link.
   std::string LinkText(absl::string_view path) const;
 
@@ -72,6 +83,9 @@ class HostFiles {
   std::string Resolve(absl::string_view path) const;
 
  private:
+  // What Entries() gives, and the errno that ReadNames() does.
+  int ReadEntries(absl::string_view path, std::vector<Entry>& entries) const;
+
   std::string root_;  // Resolved; ends in "/".
   Kernel kernel_;
 };

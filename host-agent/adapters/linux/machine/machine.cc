@@ -9,13 +9,12 @@
 namespace cxlpool::agent {
 namespace {
 
-// The longest run of the window that no region takes, of those that hold addresses for long.
+// The longest run of the window that no region takes.
 uint64_t LongestRun(const CxlSnapshot& snapshot, const CxlWindow& window) {
   const uint64_t end = window.hpa_bytes + window.size_bytes;
   std::vector<std::pair<uint64_t, uint64_t>> taken;  // [begin, end)
   for (const CxlHostRegion& region : snapshot.regions) {
-    if (region.window != window.name || region.hpa_bytes == 0 || IsAnonymousOrphan(region))
-      continue;
+    if (region.window != window.name || region.hpa_bytes == 0) continue;
     taken.emplace_back(region.hpa_bytes, region.hpa_bytes + region.size_bytes);
   }
   taken.emplace_back(end, end);

@@ -34,9 +34,8 @@ struct Machine {
 // filled in from `machine.known`, and with the free space of the windows counted. Any thread.
 CxlSnapshot LookAtCxl(Machine& machine);
 
-// Lowers largest_free_bytes of the windows to what lies between regions, known orphans among them:
-// the kernel keeps the addresses of a region that lost all its targets. An anonymous orphan takes
-// nothing away, because CreateHostRegion clears it before it looks for room. Pure.
+// Lowers largest_free_bytes of the windows to what lies between regions, orphans among them: the
+// kernel keeps the addresses of a region that lost all its targets until it is destroyed. Pure.
 void CountFree(CxlSnapshot& snapshot);
 
 }  // namespace cxlpool::agent

@@ -129,6 +129,19 @@ uint32_t CountOnline(const std::vector<MemoryBlock>& blocks) {
       std::count_if(blocks.begin(), blocks.end(), [](const MemoryBlock& b) { return !b.offline; }));
 }
 
+absl::Status CheckNoBlocksStay(const HostFiles& files, absl::string_view what, uint64_t hpa_bytes,
+                               uint64_t size_bytes) {
+  if (hpa_bytes == 0) return absl::OkStatus();
+  const std::vector<MemoryBlock> blocks = ReadMemoryBlocks(files, hpa_bytes, size_bytes);
+  const uint32_t online = CountOnline(blocks);
+  if (online == 0) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "BLOCKS_BUSY",
+                absl::StrCat(online, " of ", blocks.size(), " memory blocks of ", what,
+                             " are online, and no driver has them: the kernel does not let go of "
+                             "them any more"),
+                "reboot the host");
+}
+
 // Tries every block, and judges by what all of them show afterwards: a block that is in the wrong
 // zone is refused even where this call did not put it there.
 absl::Status OnlineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, MemoryZone zone) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "host-agent/adapters/linux/cxl/cxl_snapshot.h"
 #include "host-agent/adapters/linux/machine/host_files.h"
 #include "host-agent/adapters/linux/memory/offline_child.h"
@@ -35,6 +36,12 @@ std::vector<MemoryBlock> ReadMemoryBlocks(const HostFiles& files, uint64_t hpa_b
 
 // Blocks of `blocks` that are online.
 uint32_t CountOnline(const std::vector<MemoryBlock>& blocks);
+
+// For memory that no driver has any more, before anything else is made of its addresses.
+// FAILED_PRECONDITION/BLOCKS_BUSY: the kernel has a block there that is online. It keeps that until
+// the next boot. `what`: the DAX device or host region, for the message. Address 0: not known, OK.
+absl::Status CheckNoBlocksStay(const HostFiles& files, absl::string_view what, uint64_t hpa_bytes,
+                               uint64_t size_bytes);
 
 // FAILED_PRECONDITION/NOT_SYSTEM_RAM: there are no blocks; /NOT_MOVABLE: a block was online in
 // another zone before, and kMovable is asked for. INTERNAL/BLOCK_ONLINE: the kernel refuses.
