@@ -96,6 +96,22 @@ TEST(EtcdFaultsTest, WhatTakesTooLongIsReadInSmallerPages) {
   EXPECT_LT(absl::Now() - began, absl::Seconds(20));
 }
 
+// Nobody wants anything of it, so that nothing is ever folded.
+TEST(EtcdFaultsTest, SignsOfLifeAreForgotten) {
+  FakeEtcd etcd(5);
+  StoreClient owner(*MakeEtcdStore(OptionsOf(etcd)));
+  ASSERT_TRUE(owner.Open().ok());
+  ASSERT_TRUE(owner.CommitNext({{1, "one"}}).ok());
+  for (int i = 0; i < 2100; ++i) owner.store().Beat();
+  ASSERT_TRUE(owner.CommitNext({{2, "two"}}).ok());  // After them.
+  EXPECT_GT(etcd.revision(), 2100);
+  EXPECT_GT(etcd.compacted(), etcd.revision() - 1100);
+  StoreClient next(*MakeEtcdStore(OptionsOf(etcd)));
+  const auto image = next.Open();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(RowsOf(*image), (StoreRows{{1, "one"}, {2, "two"}}));
+}
+
 // One pool through all that. Answers how much went wrong; failures are the test's.
 uint64_t Trial(unsigned seed) {
   std::minstd_rand random(seed);

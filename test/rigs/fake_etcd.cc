@@ -46,6 +46,16 @@ uint64_t FakeEtcd::faults_done() {
   return done_;
 }
 
+int64_t FakeEtcd::revision() {
+  MutexLock lock(mutex_);
+  return revision_;
+}
+
+int64_t FakeEtcd::compacted() {
+  MutexLock lock(mutex_);
+  return compacted_;
+}
+
 // One time in so many, by the seed; it is counted.
 bool FakeEtcd::Happens(unsigned one_in) {
   if (one_in == 0 || random_() % one_in != 0) return false;

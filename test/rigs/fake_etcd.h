@@ -40,6 +40,9 @@ class FakeEtcd : public etcdserverpb::KV::Service {
   void Set(const EtcdFaults& faults);
   // How often something of it happened.
   uint64_t faults_done();
+  // The newest revision, and the oldest that it was not told to forget.
+  int64_t revision();
+  int64_t compacted();
 
   grpc::Status Range(grpc::ServerContext*, const etcdserverpb::RangeRequest* request,
                      etcdserverpb::RangeResponse* response) override;

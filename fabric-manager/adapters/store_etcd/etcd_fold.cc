@@ -23,7 +23,9 @@ constexpr size_t kEtcdPackBytes = 8000;
 constexpr size_t kReadPacks = 50;
 constexpr size_t kWrittenPacks = 120;
 constexpr int kStepsToForget = 8;  // Steps of folding before etcd is to forget what was.
-constexpr int kIndexPage = 64;     // Packs that are named at once where more are there than known.
+// Revisions before it is, where nothing is folded: signs of life of five minutes.
+constexpr int64_t kRevisionsToForget = 1000;
+constexpr int kIndexPage = 64;  // Packs that are named at once where more are there than known.
 
 size_t SizeOf(const Edit& edit) {
   return kEntryHeaderBytes + (edit.value == nullptr ? 0 : edit.value->size());
@@ -223,8 +225,16 @@ absl::StatusOr<const Edit*> EtcdRecords::FoldPack(const Edit* at, const Edit* en
 // Has etcd forget former revisions, but for those that a backup is made of. That it does not is no
 // harm now: the next time it will.
 void EtcdRecords::Forget() {
-  if (etcd_revision_ != 0 && clock_.Elapsed() >= keep_until_)
-    client_->Compact(etcd_revision_).IgnoreError();
+  if (etcd_revision_ == 0 || clock_.Elapsed() < keep_until_) return;
+  forgot_at_ = etcd_revision_;
+  client_->Compact(etcd_revision_).IgnoreError();
+}
+
+// A pool in which little changes folds nothing for months, but each sign of life is a revision,
+// too, and etcd keeps them all until it is told to forget them: in the end it would have no space.
+void EtcdRecords::ForgetBeats() {
+  if (CXLPOOL_MUTANT("beats-are-kept")) return;
+  if (etcd_revision_ - forgot_at_ >= kRevisionsToForget) Forget();
 }
 
 }  // namespace cxlpool::fm

@@ -104,8 +104,11 @@ absl::Status EtcdRecords::Commit(const StoreBatch& batch) {
 absl::Status EtcdRecords::Beat() {
   if (!broken_.ok()) return broken_;
   TxnRequest txn = Guarded();
-  absl::Status status = Settle(txn, keys_.Beat(), BeatNow());
-  return status.ok() ? status : Broken(status);
+  if (absl::Status status = Settle(txn, keys_.Beat(), BeatNow()); !status.ok()) {
+    return Broken(status);
+  }
+  ForgetBeats();
+  return absl::OkStatus();
 }
 
 void EtcdRecords::LetGo() {

@@ -121,6 +121,7 @@ class EtcdRecords {
   absl::StatusOr<const Edit*> FoldPacks(const Edit* at, const Edit* end);
   absl::StatusOr<const Edit*> FoldPack(const Edit* at, const Edit* end, FoldTxn& fold);
   void Forget();
+  void ForgetBeats();
 
   const EtcdStoreOptions options_;
   const EtcdKeys keys_;
@@ -132,6 +133,7 @@ class EtcdRecords {
   std::string folded_text_;  // The same, when it was read.
   uint64_t beats_ = 0;
   int64_t etcd_revision_ = 0;
+  int64_t forgot_at_ = 0;  // Which it was when etcd was told to forget.
   int folds_ = 0;
   absl::Duration keep_until_;
   std::atomic<bool> cancelled_ = false;
