@@ -2,6 +2,8 @@
 // cannot be made to do when a test wants it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <iostream>
 #include <random>
@@ -63,6 +65,50 @@ TEST(EtcdFaultsTest, AFoldOfManyPacksThatIsBrokenOffGoesOn) {
     ASSERT_TRUE(status.ok()) << "round " << round << ": " << status;
   }
   etcd.Set({});
+  StoreClient next(*MakeEtcdStore(options));
+  const auto image = next.Open();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(RowsOf(*image), model);
+}
+
+// To read as many packs as a transaction takes needs as long as the owner may be silent.
+TEST(EtcdFaultsTest, AFoldGivesSignsOfLifeHoweverSlowlyEtcdReads) {
+  FakeEtcd etcd(6);
+  EtcdStoreOptions options = OptionsOf(etcd);
+  options.fold_bytes = 0;
+  options.fold_step_bytes = 8 << 20;
+  options.takeover = absl::Milliseconds(1500);
+  std::atomic<bool> slow = false;
+  absl::Duration last, longest;  // On the store's thread.
+  options.owned_until = [&](absl::Duration until) {
+    if (slow) longest = std::max(longest, until - last);
+    last = until;
+  };
+  StoreRows model;
+  {
+    StoreClient owner(*MakeEtcdStore(options));
+    ASSERT_TRUE(owner.Open().ok());
+    // The second of these is served after the step of folding that `puts` began.
+    const auto commit_and_fold = [&](std::vector<Row> puts) {
+      for (const Row& row : puts) model[row.key] = row.value;
+      ASSERT_TRUE(owner.CommitNext(std::move(puts)).ok());
+      for (const char* value : {"a", "b"}) {
+        model[1] = value;
+        ASSERT_TRUE(owner.CommitNext({{1, value}}).ok());
+      }
+    };
+    std::vector<Row> puts, edits;
+    for (uint64_t key = 2; key <= 400; ++key) puts.push_back({key, std::string(3900, 'x')});
+    commit_and_fold(std::move(puts));  // Two a pack.
+    etcd.Set({.key_us = 25000});
+    slow = true;
+    for (uint64_t key = 2; key <= 240; key += 2) edits.push_back({key, std::string(3900, 'y')});
+    commit_and_fold(std::move(edits));
+  }
+  EXPECT_LT(longest, OwnTerm(options.takeover) / 2);
+  etcd.Set({});
+  options.takeover = absl::ZeroDuration();
+  options.owned_until = nullptr;
   StoreClient next(*MakeEtcdStore(options));
   const auto image = next.Open();
   ASSERT_TRUE(image.ok()) << image.status();

@@ -110,15 +110,27 @@ absl::Status EtcdRecords::FoldStep() {
   return NoteFolded(folded);
 }
 
-// One transaction: as many packs from `at` on as it takes. Answers the first edit that is left.
+// One transaction: as many packs from `at` on as it takes, and as are read in a tenth of the time
+// after which others take the store over: reads are no sign of life, the transaction is. One pack
+// is read and written in any case, so it goes on however slow etcd is. Answers the first edit that
+// is left.
 absl::StatusOr<const Edit*> EtcdRecords::FoldPacks(const Edit* at, const Edit* end) {
   const absl::Time deadline = absl::Now() + options_.commit_deadline;
+  absl::Duration began = clock_.Elapsed();
+  const auto takes_long = [&] {
+    return options_.takeover > absl::ZeroDuration() && !CXLPOOL_MUTANT("fold-reads-for-long") &&
+           clock_.Elapsed() - began > options_.takeover / 10;
+  };
   absl::Status last;
   for (; absl::Now() < deadline; absl::SleepFor(kEtcdPause)) {
+    if (takes_long()) {  // What was gathered was refused, or the index has still to be found.
+      if (absl::Status status = Beat(); !status.ok()) return status;
+      began = clock_.Elapsed();
+    }
     FoldTxn fold{.txn = Guarded()};
     const Edit* next = at;
     // The first in any case: a record may be as large as a transaction.
-    while (next == at || (next != end && fold.TakesMore(SizeOf(*next)))) {
+    while (next == at || (next != end && fold.TakesMore(SizeOf(*next)) && !takes_long())) {
       auto added = FoldPack(next, end, fold);
       // The index was behind what is in etcd, and is not any more.
       if (absl::IsCancelled(added.status())) break;
