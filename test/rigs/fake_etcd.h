@@ -28,6 +28,8 @@ struct EtcdFaults {
   unsigned stale_read = 0;   // As of some changes ago.
   // No rate: so many microseconds a read takes for each key that it answers.
   unsigned key_us = 0;
+  // And so many before a read as of a given revision looks at anything: others do not wait.
+  unsigned as_of_us = 0;
 };
 
 // Any thread.

@@ -25,6 +25,7 @@ constexpr size_t kWrittenPacks = 120;
 constexpr int kStepsToForget = 8;  // Steps of folding before etcd is to forget what was.
 // Revisions before it is, where nothing is folded: signs of life of five minutes.
 constexpr int64_t kRevisionsToForget = 1000;
+constexpr int kMoments = 8;     // That are remembered of EtcdStoreOptions::history.
 constexpr int kIndexPage = 64;  // Packs that are named at once where more are there than known.
 
 size_t SizeOf(const Edit& edit) {
@@ -234,12 +235,39 @@ absl::StatusOr<const Edit*> EtcdRecords::FoldPack(const Edit* at, const Edit* en
   return last;
 }
 
-// Has etcd forget former revisions, but for those that a backup is made of. That it does not is no
-// harm now: the next time it will.
+// The newest revision, now that etcd has answered. Of those before it some are remembered with
+// their time, a part of options_.history from one to the next: the newest one that is as old as
+// that, and all that are younger.
+void EtcdRecords::NoteRevision(int64_t revision) {
+  etcd_revision_ = revision;
+  const absl::Duration now = clock_.Elapsed();
+  while (moments_.size() > 1 && moments_[1].at + options_.history <= now) moments_.pop_front();
+  if (moments_.empty() || now - moments_.back().at >= options_.history / kMoments) {
+    moments_.push_back({now, revision});
+  }
+}
+
+// Has etcd forget former revisions, but for those of the last moments (options_.history), which
+// somebody who begins to follow may be reading, and those that a backup is made of. That it does
+// not is no harm now: the next time it will.
 void EtcdRecords::Forget() {
-  if (etcd_revision_ == 0 || clock_.Elapsed() < keep_until_) return;
+  const absl::Duration now = clock_.Elapsed();
+  int64_t before = 0;
+  for (const Moment& moment : moments_) {
+    const bool is_old = moment.at + options_.history <= now;
+    if (is_old || CXLPOOL_MUTANT("forgets-what-is-read")) before = moment.revision;
+  }
+  if (now < keep_until_) before = std::min(before, keep_from_);
+  if (before <= forgotten_) return;
+  forgotten_ = before;
   forgot_at_ = etcd_revision_;
-  client_->Compact(etcd_revision_).IgnoreError();
+  client_->Compact(before).IgnoreError();
+}
+
+// From the revision of now on, until then, on Clock::Elapsed.
+void EtcdRecords::KeepHistory(absl::Duration until) {
+  keep_until_ = until;
+  keep_from_ = etcd_revision_;
 }
 
 // A pool in which little changes folds nothing for months, but each sign of life is a revision,

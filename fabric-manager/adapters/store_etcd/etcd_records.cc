@@ -345,10 +345,13 @@ absl::StatusOr<std::optional<StoreImage>> EtcdRecords::Look(const StoreFollower&
     const size_t at = head->owner.find('@');
     follower.on_owner({.address = at == std::string::npos ? "" : head->owner.substr(at + 1),
                        .epoch = head->epoch,
-                       .revision = head->revision});
+                       .revision = head->revision,
+                       .is_followed = follows_});
   }
   if (follower.on_image != nullptr) {
-    if (absl::Status status = FollowTo(follower); !status.ok()) {
+    const absl::Status status = FollowTo(follower);
+    NoteFollowed(status);
+    if (!status.ok()) {
       if (!IsPassing(status)) return status;
       return std::nullopt;
     }
@@ -406,6 +409,21 @@ absl::Status EtcdRecords::FollowTo(const StoreFollower& follower) {
   image->epoch = head_.epoch;
   follower.on_image(*std::move(image));
   return absl::OkStatus();
+}
+
+// Whether what the owner has committed is known here. Where etcd was told to forget it while it was
+// being read, the next look begins anew: the log has that once, for no other sign of it is seen.
+void EtcdRecords::NoteFollowed(const absl::Status& status) {
+  follows_ = status.ok();
+  if (absl::IsOutOfRange(status) && !std::exchange(said_behind_, true)) {
+    LogWarning("store",
+               "etcd was told to forget what this manager was reading, so it cannot take over yet: "
+               "all is read again until that succeeds; see that it reaches etcd as fast as the "
+               "manager that leads, or wait until less is changed");
+  }
+  if (status.ok() && std::exchange(said_behind_, false)) {
+    LogInfo("store", "all there is was read: this manager can take over");
+  }
 }
 
 // What the owner has folded meanwhile.
@@ -475,7 +493,7 @@ absl::StatusOr<TxnResponse> EtcdRecords::Send(const TxnRequest& txn) {
   const absl::Duration sent = clock_.Elapsed();
   auto answer = client_->Txn(txn);
   if (answer.ok() && answer->succeeded()) {
-    etcd_revision_ = answer->header().revision();
+    NoteRevision(answer->header().revision());
     IsOurs(sent);
   }
   return answer;
