@@ -116,14 +116,14 @@ absl::Status EtcdRecords::FoldStep() {
 // is read and written in any case, so it goes on however slow etcd is. Answers the first edit that
 // is left.
 absl::StatusOr<const Edit*> EtcdRecords::FoldPacks(const Edit* at, const Edit* end) {
-  const absl::Time deadline = absl::Now() + options_.commit_deadline;
   absl::Duration began = clock_.Elapsed();
+  const absl::Duration deadline = began + options_.commit_deadline;
   const auto takes_long = [&] {
     return options_.takeover > absl::ZeroDuration() && !CXLPOOL_MUTANT("fold-reads-for-long") &&
            clock_.Elapsed() - began > options_.takeover / 10;
   };
   absl::Status last;
-  for (; absl::Now() < deadline; absl::SleepFor(kEtcdPause)) {
+  for (; clock_.Elapsed() < deadline; absl::SleepFor(kEtcdPause)) {
     if (takes_long()) {  // What was gathered was refused, or the index has still to be found.
       if (absl::Status status = Beat(); !status.ok()) return status;
       began = clock_.Elapsed();

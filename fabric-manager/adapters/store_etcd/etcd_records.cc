@@ -67,7 +67,7 @@ absl::StatusOr<StoreImage> EtcdRecords::Open() {
 }
 
 absl::StatusOr<StoreImage> EtcdRecords::ReadSince(uint64_t revision) {
-  const absl::Time deadline = absl::Now() + kOpenDeadline;
+  const absl::Duration deadline = clock_.Elapsed() + kOpenDeadline;
   while (true) {
     absl::StatusOr<StoreImage> image = Load();
     if (image.ok() && image->revision >= revision) {
@@ -76,7 +76,7 @@ absl::StatusOr<StoreImage> EtcdRecords::ReadSince(uint64_t revision) {
     }
     // What is older than etcd remembers is read anew, as that is.
     if (!image.ok() && !absl::IsOutOfRange(image.status())) return image;
-    if (absl::Now() > deadline) {
+    if (clock_.Elapsed() > deadline) {
       return NoAnswer(image.ok() ? absl::UnavailableError("it answers from the past")
                                  : image.status());
     }
@@ -148,7 +148,7 @@ absl::Status EtcdRecords::Broken(absl::Status status) {
 // `may_shrink`: a page that takes too long is the caller's to make smaller, as one that is too
 // large.
 absl::StatusOr<RangeResponse> EtcdRecords::Read(const RangeRequest& request, bool may_shrink) {
-  const absl::Time deadline = absl::Now() + kOpenDeadline;
+  const absl::Duration deadline = clock_.Elapsed() + kOpenDeadline;
   while (true) {
     if (cancelled_) return absl::CancelledError("the store is closing; make the backup again");
     auto answer = client_->Range(request);
@@ -160,7 +160,7 @@ absl::StatusOr<RangeResponse> EtcdRecords::Read(const RangeRequest& request, boo
     if (absl::IsDeadlineExceeded(answer.status()) && may_shrink && request.limit() > 1) {
       return answer;
     }
-    if (absl::Now() > deadline) return NoAnswer(answer.status());
+    if (clock_.Elapsed() > deadline) return NoAnswer(answer.status());
     absl::SleepFor(kEtcdPause);
   }
 }
@@ -509,9 +509,9 @@ void EtcdRecords::IsOurs(absl::Duration sent) {
 absl::Status EtcdRecords::Settle(const TxnRequest& txn, const std::string& key,
                                  const std::string& wanted, bool claims) {
   const absl::Duration sent = clock_.Elapsed();
-  const absl::Time deadline = absl::Now() + options_.commit_deadline;
+  const absl::Duration deadline = sent + options_.commit_deadline;
   absl::Status last;
-  for (bool again = false; absl::Now() < deadline; again = true) {
+  for (bool again = false; clock_.Elapsed() < deadline; again = true) {
     if (again && options_.resent != nullptr) options_.resent->Add();
     const auto answer = Send(txn);
     if (answer.ok() && answer->succeeded()) return absl::OkStatus();
@@ -547,7 +547,8 @@ absl::Status EtcdRecords::Stuck(const absl::Status& last) const {
 // it may give a sign of life (`beat`: the last one that was seen; null: it is not asked).
 //
 // Epochs follow the wall clock where that is ahead, so that a store which was put back to an
-// earlier state does not give one again.
+// earlier state does not give one again: unless somebody claimed it since that state by a clock
+// which ran ahead. Nothing else here asks that clock.
 absl::Status EtcdRecords::Claim(const std::string* beat) {
   EtcdHead claimed = head_;
   claimed.epoch = std::max<uint64_t>(head_.epoch + 1, absl::ToUnixMillis(absl::Now()));
