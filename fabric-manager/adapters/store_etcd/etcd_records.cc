@@ -122,9 +122,10 @@ void EtcdRecords::LetGo() {
 
 absl::Status EtcdRecords::Full(size_t wanted) const {
   return Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
-                absl::StrCat("the store has ", BytesUsed(), " of ", options_.max_bytes,
-                             " bytes; this change needs ", wanted),
-                "release Regions, or give the store more room");
+                absl::StrCat("the records have ", BytesUsed(), " of the ", options_.max_bytes,
+                             " bytes of store.max_bytes; this change needs ", wanted),
+                "raise ETCD_QUOTA_BACKEND_BYTES of every member of etcd, then store.max_bytes of "
+                "every manager, and restart them one after the other");
 }
 
 // gRPC does not say reliably that a handshake has failed: the certificates are named in any case.
