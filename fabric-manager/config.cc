@@ -20,6 +20,8 @@ constexpr absl::Duration kMinAttachTimeout = absl::Seconds(1), kMaxAttachTimeout
 constexpr absl::Duration kMinFence = absl::Seconds(1), kMaxFence = absl::Minutes(10);
 constexpr uint64_t kMinAuditRows = 1'000, kMaxAuditRows = 10'000'000;
 constexpr uint64_t kMinAuditBytes = 1 << 20, kMaxAuditBytes = 4ull << 30;
+// Beyond that etcd takes too long to read at a start, whatever its quota.
+constexpr uint64_t kMinStoreBytes = 1ull << 30, kMaxStoreBytes = 16ull << 30;
 constexpr absl::Duration kMinDiscover = absl::Milliseconds(100), kMaxDiscover = absl::Hours(1);
 
 // Files are only named here: whether they can be read is LoadTlsOf's to say, by the line that names
@@ -128,6 +130,10 @@ void ReadEtcd(TomlReader& store, FmConfig& config) {
   etcd.advertise = store.AddressText("advertise", /*local=*/false);
   etcd.takeover = store.DurationIn("takeover", absl::Milliseconds(1500), absl::Milliseconds(500),
                                    absl::Minutes(1));
+  etcd.max_bytes = store.Size("max_bytes", etcd.max_bytes);
+  if (etcd.max_bytes < kMinStoreBytes || etcd.max_bytes > kMaxStoreBytes) {
+    store.Fail("max_bytes", "is out of range", "write from \"1GiB\" to \"16GiB\"");
+  }
 }
 
 }  // namespace

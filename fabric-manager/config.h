@@ -37,6 +37,7 @@ struct FmConfig {
     std::string ca, cert, key;  // All empty: without TLS, which is for loopback addresses.
     std::string advertise;      // Where agents and operators reach this manager.
     absl::Duration takeover;
+    uint64_t max_bytes = uint64_t{3} << 30;  // Of the records, where etcd has room for more.
   };
 
   std::vector<Listen> listen;

@@ -56,6 +56,7 @@ TEST(FmConfigTest, ReadsAStoreOnEtcd) {
   EXPECT_EQ(config->store, FmConfig::StoreKind::kEtcd);
   EXPECT_EQ(config->etcd.prefix, "/cxlpool/");
   EXPECT_EQ(config->etcd.takeover, absl::Milliseconds(1500));
+  EXPECT_EQ(config->etcd.max_bytes, uint64_t{3} << 30);
   const std::vector<std::pair<std::pair<std::string, std::string>, std::string>> cases = {
       {{"127.0.0.1:2379", "etcd-a:2379"}, "store.endpoints: has etcd-a:2379, which needs TLS"},
       {{"127.0.0.1:2379", "127.0.0.1"}, "store.endpoints: is wrong: "},
@@ -63,6 +64,9 @@ TEST(FmConfigTest, ReadsAStoreOnEtcd) {
       {{"advertise", "prefix = \"pool\"\nadvertise"}, "store.prefix: is no prefix"},
       {{"advertise", "ca = \"/etc/ca.pem\"\nadvertise"}, "store.cert: is missing"},
       {{"advertise", "takeover = \"100ms\"\nadvertise"}, "store.takeover: "},
+      {{"advertise", "max_bytes = \"500MiB\"\nadvertise"},
+       "store.max_bytes: is out of range (write from \"1GiB\" to \"16GiB\")"},
+      {{"advertise", "max_bytes = \"17GiB\"\nadvertise"}, "store.max_bytes: is out of range"},
       {{"advertise", "advertize"}, "store.advertise: is missing"},
       {{"etcd", "redis"}, "store.kind: is no store"},
   };

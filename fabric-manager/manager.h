@@ -27,13 +27,14 @@
 
 namespace cxlpool::fm {
 
-// Who has the store, as was last seen. Any thread.
+// Who has the store, as was last seen, and how long ago this manager had all that it has. Any
+// thread.
 class OwnerSeen {
  public:
   void Set(const StoreOwner& owner) {
     MutexLock lock(mutex_);
     owner_ = owner;
-    seen_ = clock_.Elapsed();
+    if (owner.is_followed) followed_ = clock_.Elapsed();
   }
   StoreOwner Get() const {
     MutexLock lock(mutex_);
@@ -41,14 +42,14 @@ class OwnerSeen {
   }
   absl::Duration age() const {
     MutexLock lock(mutex_);
-    return clock_.Elapsed() - seen_;
+    return clock_.Elapsed() - followed_;
   }
 
  private:
   const SystemClock clock_;
   mutable Mutex mutex_;
   StoreOwner owner_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration seen_ ABSL_GUARDED_BY(mutex_) = clock_.Elapsed();
+  absl::Duration followed_ ABSL_GUARDED_BY(mutex_) = clock_.Elapsed();
 };
 
 // One thread makes, opens, serves and ends it.

@@ -88,6 +88,7 @@ EtcdStoreOptions EtcdOptionsOf(const FmConfig& config) {
   options.prefix = config.etcd.prefix;
   options.address = config.etcd.advertise;
   options.takeover = config.etcd.takeover;
+  if (!CXLPOOL_MUTANT("store-room-is-lost")) options.max_bytes = config.etcd.max_bytes;
   options.write_backup = WriteNewDatabase;
   return options;
 }

@@ -166,7 +166,8 @@ TEST_F(SetupTest, EveryKeyOfEtcdReachesTheStore) {
                  .cert = "/cert",
                  .key = "/key",
                  .advertise = "fm-a:7600",
-                 .takeover = absl::Seconds(3)};
+                 .takeover = absl::Seconds(3),
+                 .max_bytes = uint64_t{5} << 30};
   const EtcdStoreOptions options = EtcdOptionsOf(config);
   EXPECT_EQ(options.etcd.endpoints, config.etcd.endpoints);
   EXPECT_EQ(options.etcd.ca, "/ca");
@@ -175,6 +176,8 @@ TEST_F(SetupTest, EveryKeyOfEtcdReachesTheStore) {
   EXPECT_EQ(options.prefix, "/pool/");
   EXPECT_EQ(options.address, "fm-a:7600");
   EXPECT_EQ(options.takeover, absl::Seconds(3));
+  EXPECT_EQ(options.max_bytes, uint64_t{5} << 30);
+  EXPECT_EQ(FmConfig().etcd.max_bytes, EtcdStoreOptions().max_bytes);
 }
 
 TEST_F(SetupTest, EveryKeyReachesItsPart) {

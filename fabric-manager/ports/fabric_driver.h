@@ -267,6 +267,8 @@ struct KnownFabric {
 struct FabricParts {
   TopologyTables tables;
   KnownFabric known;
+  // Hosts of the tables that are retired, by a commit: the operator has said that they are off.
+  std::set<std::string> retired = {};
 };
 
 // What the next owner of scrubbed bytes reads.

@@ -59,6 +59,9 @@ struct StoreOwner {
   std::string address;  // Where it is asked; empty: it has not said.
   uint64_t epoch = 0;
   uint64_t revision = 0;
+  // Whether the follower had been told all, when it was last seen: one that is still being told
+  // cannot take over.
+  bool is_followed = false;
 };
 
 // What a manager hears of a store while another has it. Called one after the other, from a thread

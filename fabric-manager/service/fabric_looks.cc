@@ -135,6 +135,8 @@ void FabricLooks::Configure(Done done) {
   if (CXLPOOL_MUTANT("topology-before-commit")) parts.tables = writer_->state().GetTopologyTables();
   for (const auto& [id, host] : writer_->state().hosts()) {
     parts.known.hosts[id] = host.fabric_incarnation;
+    const bool is_durable = writer_->IsDurable(host.key) || CXLPOOL_MUTANT("retired-before-commit");
+    if (host.retired && is_durable) parts.retired.insert(id);
   }
   driver_->Configure(std::move(parts), [this, done = std::move(done)](absl::Status status) mutable {
     executor_->Post([this, status = std::move(status), done = std::move(done)]() mutable {

@@ -63,8 +63,9 @@ class FabricLooks {
   // Has everything looked at by the next Tick: one look is enough for all that ask meanwhile.
   void LookSoon() { next_ = {}; }
 
-  // The topology is another than the driver was last given, or the driver had no use for a part of
-  // it: the driver is given it before the next look at everything.
+  // The topology, or which of its hosts are retired, is another than the driver was last given, or
+  // the driver had no use for a part of it: the driver is given it before the next look at
+  // everything.
   void TopologyChanged() { stale_topology_ = true; }
   // Likewise, and looks at everything at once. `done` when that look is taken.
   void FollowTopology(Done done);

@@ -5,10 +5,13 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fabric-manager/adapters/store_memory/memory_store.h"
+#include "fabric-manager/model/plans/planner.h"
 #include "proto/support/manual_executor.h"
 #include "proto/support/refusal.h"
 #include "test/rigs/held_fabric.h"
@@ -141,6 +144,52 @@ TEST_F(FabricLooksClaimTest, ALookOfAManagerThatIsNoneAnyMoreIsNotBelieved) {
   EXPECT_EQ(claiming->ClaimOf("host-a"), 0u);
   ASSERT_TRUE(done.has_value());
   EXPECT_FALSE(done->ok());
+}
+
+// The driver goes on without what it waits for from such a host, so the word has to be given for
+// good.
+TEST_F(FabricLooksClaimTest, TheDriverIsToldOfHostsThatAreRetiredByACommit) {
+  const auto submit = [&](PlanFn plan) {
+    writer.Submit(
+        Audit{{}, "test", "test", ""}, std::move(plan),
+        [](const absl::StatusOr<Committed>& done) { EXPECT_TRUE(done.ok()) << done.status(); });
+  };
+  const auto put = [&](const std::string& id, bool retired) {
+    submit([=](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+      const Host* known = state.FindHost(id);
+      return Proposal::Of(Host{.key = known == nullptr ? context.next_id() : known->key,
+                               .id = id,
+                               .identity = "cxlpool://host/" + id,
+                               .retired = retired},
+                          nullptr);
+    });
+  };
+  const auto told = [&] {
+    claiming->TopologyChanged();
+    claiming->Look("");
+    std::set<std::string> retired = fabric.configures.front().asked.retired;
+    HeldFabric::AnswerFirst(fabric.configures, absl::OkStatus());
+    executor.RunReady();
+    Answer();
+    executor.Advance(absl::Milliseconds(10));
+    return retired;
+  };
+  submit([](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+    return Proposal{PlanImport(state, TopologyTables(), "fm.toml", context), nullptr};
+  });
+  put("host-a", false);
+  put("host-b", false);
+  executor.Advance(absl::Milliseconds(10));
+  ASSERT_TRUE(IsImported(writer.state()));
+  EXPECT_THAT(told(), IsEmpty());
+  put("host-a", true);
+  executor.Advance(absl::Milliseconds(10));
+  EXPECT_THAT(told(), ElementsAre("host-a"));
+  put("host-b", true);
+  executor.RunReady();
+  ASSERT_TRUE(writer.state().FindHost("host-b")->retired);
+  EXPECT_THAT(told(), ElementsAre("host-a")) << "its commit is under way";
+  EXPECT_THAT(told(), ElementsAre("host-a", "host-b"));
 }
 
 TEST_F(FabricLooksTest, AHostThatIsBeingLookedAtIsLookedAtAgainOnceForAllThatAsk) {

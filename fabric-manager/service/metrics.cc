@@ -385,7 +385,7 @@ void AddReplica(MetricsText& out, const ReplicaFacts& replica) {
             "Grows each time that a manager takes the store over; 0: no other one can.",
             Number(replica.epoch));
   out.Gauge("cxlpool_fm_standby_age_seconds",
-            "How long ago a standby last saw the store; 0: this manager leads.",
+            "How long ago a standby last knew all that the store has; 0: this manager leads.",
             absl::ToDoubleSeconds(replica.age));
   out.Counter("cxlpool_store_resent_total",
               "Transactions that were sent to etcd again, since it had not said whether they were "

@@ -523,7 +523,7 @@ void Reconciler::OnCommitted(const std::vector<Change>& changes) {
   std::vector<Key> keys;
   for (const Change& change : changes) {
     for (const Item& item : change) {
-      if (const auto* host = std::get_if<Host>(&item)) FollowHost(host->id);
+      if (const auto* host = std::get_if<Host>(&item)) FollowHost(*host);
       const auto* region = std::get_if<RegionPtr>(&item);
       if (region == nullptr) continue;
       const Key key = (*region)->key;
@@ -543,9 +543,14 @@ void Reconciler::OnCommitted(const std::vector<Change>& changes) {
 }
 
 // Whether the fabric knows a new host is looked up at once, for people who have just enrolled it.
-void Reconciler::FollowHost(const std::string& host) {
-  members_.RecordLife(host);
-  const HostRuntime& runtime = writer_->state().Runtime(host);
+// Of one that is retired the driver is told, for it may be waiting for that host's answer.
+void Reconciler::FollowHost(const Host& host) {
+  members_.RecordLife(host.id);
+  if (host.retired && !CXLPOOL_MUTANT("retired-host-is-awaited")) {
+    looks_.TopologyChanged();
+    looks_.LookSoon();
+  }
+  const HostRuntime& runtime = writer_->state().Runtime(host.id);
   const bool looked_at = runtime.fabric_reachable || !runtime.fabric_reason.empty();
   if (!looked_at && !CXLPOOL_MUTANT("new-host-not-looked-at")) looks_.LookSoon();
 }

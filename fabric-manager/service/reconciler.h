@@ -122,7 +122,7 @@ class Reconciler {
   void CallEnded(uint64_t generation);
   void OnFabricEvent(const FabricEvent& event);
   void TakeView(const std::string& only, FabricView view, uint64_t epoch);
-  void FollowHost(const std::string& host);
+  void FollowHost(const Host& host);
   void FollowCommitted(const Region& region);
 
   void AnswerBehindDevices(Done done);

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "test/rigs/service_fixture.h"
 
@@ -76,6 +78,18 @@ TEST_F(TopologyServiceTest, TheDriverIsGivenWhatIsDurableAlone) {
   ASSERT_FALSE(world.configured.empty());
   EXPECT_FALSE(LastGiven("cmm-9"));
   EXPECT_TRUE(rig->RunUntil([&] { return LastGiven("cmm-9"); }));
+}
+
+// It may be waiting for that host.
+TEST_F(TopologyServiceTest, TheDriverIsToldOfAHostThatIsRetired) {
+  rig->RunUntil([] { return false; }, absl::Seconds(1));
+  EXPECT_TRUE(world.retired.empty());
+  ASSERT_TRUE(rig->Change(&PlanRetire, "host-b").ok());
+  EXPECT_TRUE(rig->RunUntil([&] { return world.retired == std::set<std::string>{"host-b"}; },
+                            absl::Seconds(2)));
+  ASSERT_TRUE(rig->Change(&PlanEnrol, {.host = "host-b"}).ok());
+  rig->reconciler.FollowTopology([](const absl::Status&) {});
+  EXPECT_TRUE(rig->RunUntil([&] { return world.retired.empty(); }, absl::Seconds(2)));
 }
 
 TEST_F(TopologyServiceTest, AGrownDeviceHasMoreRoom) {

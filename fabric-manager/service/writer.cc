@@ -214,8 +214,9 @@ absl::Status Writer::Load(StoreImage image) {
 
 // Takes in what another manager committed: many changes at once, of which only the last of each
 // record is left. So bytes, names and hosts go over in three steps: what Regions had is given up,
-// then what they are made of changes, then they have what they have now. Watchers of that manager
-// find here what came after the last that they saw.
+// then what they are made of changes, then they have what they have now. A host whose identity goes
+// over to another one is retired in between, so that no order of theirs gives it to two: two hosts
+// may even have swapped. Watchers of that manager find here what came after the last that they saw.
 absl::Status Writer::Follow(StoreBatch batch) {
   Change gone, made_of, regions;
   std::vector<AuditRowPtr> rows;
@@ -232,6 +233,16 @@ absl::Status Writer::Follow(StoreBatch batch) {
       continue;
     }
     if (state_.IsRegion(row.key)) gone.push_back(Erased{row.key});
+    const auto* host = std::get_if<Host>(&item);
+    if (host != nullptr && !CXLPOOL_MUTANT("identity-goes-over-at-once")) {
+      const Host* known = state_.FindHost(host->id);
+      const bool lets_go = known != nullptr && !known->retired &&
+                           (host->retired || host->identity != known->identity);
+      if (lets_go) {
+        gone.push_back(*known);
+        std::get<Host>(gone.back()).retired = true;
+      }
+    }
     const auto* region = std::get_if<RegionPtr>(&item);
     const auto* tombstone = std::get_if<Tombstone>(&item);
     const bool is = region != nullptr || tombstone != nullptr;

@@ -191,6 +191,47 @@ TEST_F(WriterFollowTest, AWatcherBeginsAnewWhereTheEndOfARegionWasForgotten) {
   EXPECT_EQ(ReasonOf(watch.Read(batches[1].revision, 10).status()), "REVISION_COMPACTED");
 }
 
+// The records of one commit come in no order.
+TEST_F(WriterFollowTest, AnIdentityMayGoOverToAnotherHostInOneCommit) {
+  const auto host = [](const std::string& id, const std::string& identity, bool retired = false) {
+    const Key key = id == "a" ? 10 : id == "b" ? 11 : 12;
+    return Row{
+        key,
+        EncodeItem(Host{
+            .key = key, .id = id, .identity = "spiffe://rack/" + identity, .retired = retired})};
+  };
+  uint64_t revision = 0;
+  const auto show = [&](std::vector<Row> puts) {
+    store.Show(StoreBatch{.base_revision = revision,
+                          .revision = revision + 1,
+                          .puts = std::move(puts),
+                          .erases = {}});
+    ++revision;
+  };
+  const auto owner = [&](const std::string& identity) {
+    std::promise<std::string> answer;
+    loop.Post([&] {
+      const Host* found = writer.state().FindHostByIdentity("spiffe://rack/" + identity);
+      answer.set_value(found == nullptr ? "" : found->id);
+    });
+    return answer.get_future().get();
+  };
+  show({host("a", "1"), host("b", "2")});
+  ASSERT_TRUE(fatal.ok()) << fatal;
+  show({host("c", "1"), host("a", "1", /*retired=*/true)});
+  ASSERT_TRUE(fatal.ok()) << fatal;
+  EXPECT_EQ(owner("1"), "c");
+  show({host("a", "1"), host("c", "1", /*retired=*/true)});
+  ASSERT_TRUE(fatal.ok()) << fatal;
+  EXPECT_EQ(owner("1"), "a");
+  show({host("a", "2"), host("b", "1")});
+  ASSERT_TRUE(fatal.ok()) << fatal;
+  EXPECT_EQ(owner("1"), "b");
+  EXPECT_EQ(owner("2"), "a");
+  show({host("a", "1"), host("b", "1")});  // No order makes that sound.
+  EXPECT_FALSE(fatal.ok());
+}
+
 // One row of the audit trail was altered. What comes after it is followed all the same, and goes
 // on.
 TEST_F(WriterFollowTest, AFlawInTheTrailIsNoReasonNotToFollowTheRest) {

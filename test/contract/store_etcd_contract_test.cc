@@ -45,6 +45,7 @@ class EtcdHarness : public EtcdStoreHarness {
     options.etcd.endpoints = Cluster().endpoints();
     options.fold_bytes = fold_bytes;
     options.fold_step_bytes = fold_step_bytes;
+    options.history = absl::ZeroDuration();  // What is replaced cannot be read any more.
     return options;
   }
 };

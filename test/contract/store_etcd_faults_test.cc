@@ -2,9 +2,16 @@
 // cannot be made to do when a test wants it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <future>
 #include <iostream>
 #include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -22,8 +29,9 @@ EtcdStoreOptions OptionsOf(const FakeEtcd& etcd) {
   EtcdStoreOptions options;
   options.etcd.endpoints = {etcd.endpoint()};
   options.prefix = "/pool/";
-  options.fold_bytes = 4000;       // Small: it folds all the time,
-  options.fold_step_bytes = 2000;  // in several steps between two commits.
+  options.fold_bytes = 4000;               // Small: it folds all the time,
+  options.fold_step_bytes = 2000;          // in several steps between two commits,
+  options.history = absl::ZeroDuration();  // and what it has replaced cannot be read any more.
   return options;
 }
 
@@ -69,6 +77,50 @@ TEST(EtcdFaultsTest, AFoldOfManyPacksThatIsBrokenOffGoesOn) {
   EXPECT_EQ(RowsOf(*image), model);
 }
 
+// To read as many packs as a transaction takes needs as long as the owner may be silent.
+TEST(EtcdFaultsTest, AFoldGivesSignsOfLifeHoweverSlowlyEtcdReads) {
+  FakeEtcd etcd(6);
+  EtcdStoreOptions options = OptionsOf(etcd);
+  options.fold_bytes = 0;
+  options.fold_step_bytes = 8 << 20;
+  options.takeover = absl::Milliseconds(1500);
+  std::atomic<bool> slow = false;
+  absl::Duration last, longest;  // On the store's thread.
+  options.owned_until = [&](absl::Duration until) {
+    if (slow) longest = std::max(longest, until - last);
+    last = until;
+  };
+  StoreRows model;
+  {
+    StoreClient owner(*MakeEtcdStore(options));
+    ASSERT_TRUE(owner.Open().ok());
+    // The second of these is served after the step of folding that `puts` began.
+    const auto commit_and_fold = [&](std::vector<Row> puts) {
+      for (const Row& row : puts) model[row.key] = row.value;
+      ASSERT_TRUE(owner.CommitNext(std::move(puts)).ok());
+      for (const char* value : {"a", "b"}) {
+        model[1] = value;
+        ASSERT_TRUE(owner.CommitNext({{1, value}}).ok());
+      }
+    };
+    std::vector<Row> puts, edits;
+    for (uint64_t key = 2; key <= 400; ++key) puts.push_back({key, std::string(3900, 'x')});
+    commit_and_fold(std::move(puts));  // Two a pack.
+    etcd.Set({.key_us = 25000});
+    slow = true;
+    for (uint64_t key = 2; key <= 240; key += 2) edits.push_back({key, std::string(3900, 'y')});
+    commit_and_fold(std::move(edits));
+  }
+  EXPECT_LT(longest, OwnTerm(options.takeover) / 2);
+  etcd.Set({});
+  options.takeover = absl::ZeroDuration();
+  options.owned_until = nullptr;
+  StoreClient next(*MakeEtcdStore(options));
+  const auto image = next.Open();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(RowsOf(*image), model);
+}
+
 // A page of all there is would take three times as long as a call may.
 TEST(EtcdFaultsTest, WhatTakesTooLongIsReadInSmallerPages) {
   FakeEtcd etcd(4);
@@ -94,6 +146,114 @@ TEST(EtcdFaultsTest, WhatTakesTooLongIsReadInSmallerPages) {
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_EQ(RowsOf(*image), model);
   EXPECT_LT(absl::Now() - began, absl::Seconds(20));
+}
+
+// Nobody wants anything of it, so that nothing is ever folded.
+TEST(EtcdFaultsTest, SignsOfLifeAreForgotten) {
+  FakeEtcd etcd(5);
+  StoreClient owner(*MakeEtcdStore(OptionsOf(etcd)));
+  ASSERT_TRUE(owner.Open().ok());
+  ASSERT_TRUE(owner.CommitNext({{1, "one"}}).ok());
+  for (int i = 0; i < 2100; ++i) owner.store().Beat();
+  ASSERT_TRUE(owner.CommitNext({{2, "two"}}).ok());  // After them.
+  EXPECT_GT(etcd.revision(), 2100);
+  EXPECT_GT(etcd.compacted(), etcd.revision() - 1100);
+  StoreClient next(*MakeEtcdStore(OptionsOf(etcd)));
+  const auto image = next.Open();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(RowsOf(*image), (StoreRows{{1, "one"}, {2, "two"}}));
+}
+
+// Commits and folds some fifty times a second, and each eighth time has etcd forget.
+class BusyOwner {
+ public:
+  BusyOwner(EtcdStoreOptions options, absl::Duration history)
+      : client_(*MakeEtcdStore(Busy(std::move(options), history))) {
+    EXPECT_TRUE(client_.Open().ok());
+    thread_ = std::thread([this] {
+      for (unsigned i = 0; !stop_; ++i) {
+        const absl::Status status = client_.CommitNext({{1 + i % 20, Noise(300, i)}});
+        EXPECT_TRUE(status.ok()) << status;
+        if (!status.ok()) return;
+        absl::SleepFor(absl::Milliseconds(15));
+      }
+    });
+  }
+  ~BusyOwner() { Stop(); }
+
+  void Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  static EtcdStoreOptions Busy(EtcdStoreOptions options, absl::Duration history) {
+    options.fold_bytes = 0;
+    options.history = history;
+    return options;
+  }
+
+  StoreClient client_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+// Waits for its turn, and hears what the owner does.
+struct Follower {
+  explicit Follower(EtcdStoreOptions options) : client(*MakeEtcdStore(Waits(std::move(options)))) {
+    client.store().Follow({.on_owner =
+                               [this](const StoreOwner& owner) {
+                                 EXPECT_TRUE(images > 0 || !owner.is_followed);
+                                 is_followed = owner.is_followed;
+                               },
+                           .on_image = [this](const StoreImage&) { ++images; },
+                           .on_batch = [](const StoreBatch&) {}});
+    opening = client.StartOpen();
+  }
+  static EtcdStoreOptions Waits(EtcdStoreOptions options) {
+    options.takeover = absl::Seconds(6);
+    return options;
+  }
+
+  bool FollowsWithin(absl::Duration limit) const {
+    const absl::Time until = absl::Now() + limit;
+    while (!is_followed && absl::Now() < until) absl::SleepFor(absl::Milliseconds(20));
+    return is_followed;
+  }
+
+  std::atomic<int> images = 0;
+  std::atomic<bool> is_followed = false;
+  StoreClient client;  // Calls the above until it ends.
+  std::future<absl::StatusOr<StoreImage>> opening;
+};
+
+// While all is read, which takes three times as long as a read, the owner folds and has etcd forget
+// many times.
+TEST(EtcdFaultsTest, WhoBeginsToFollowABusyOwnerIsNotLeftBehind) {
+  FakeEtcd etcd(7);
+  BusyOwner owner(OptionsOf(etcd), /*history=*/absl::Seconds(15));
+  etcd.Set({.as_of_us = 300'000});
+  Follower follower(OptionsOf(etcd));
+  EXPECT_TRUE(follower.FollowsWithin(absl::Seconds(15)));
+}
+
+// Where it is left behind all the same it says so, once, and does not count as one that follows.
+TEST(EtcdFaultsTest, WhoCannotFollowSaysSo) {
+  FakeEtcd etcd(8);
+  testing::internal::CaptureStderr();
+  {
+    BusyOwner owner(OptionsOf(etcd), /*history=*/absl::ZeroDuration());
+    etcd.Set({.as_of_us = 300'000});
+    Follower follower(OptionsOf(etcd));
+    EXPECT_FALSE(follower.FollowsWithin(absl::Seconds(2)));
+    owner.Stop();
+    EXPECT_TRUE(follower.FollowsWithin(absl::Seconds(15)));
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  const size_t said = log.find("etcd was told to forget what this manager was reading");
+  ASSERT_NE(said, std::string::npos) << log;
+  EXPECT_EQ(log.find("etcd was told to forget", said + 1), std::string::npos) << log;
+  EXPECT_NE(log.find("this manager can take over", said), std::string::npos) << log;
 }
 
 // One pool through all that. Answers how much went wrong; failures are the test's.

@@ -23,7 +23,7 @@ from testbed.testing import BUILD, REPOSITORY, PoolTest, main, of_today
 OF_OTHERS = {'device.path', 'host.qmp', 'fabric.state', '[tiering]', 'tiering.demotion', 'tiering.numa_balancing',
              'tiering.local_weight', 'tiering.pool_weight', 'manager.insecure', 'listen.insecure', 'fabric.coherent',
              'shared.devices', 'shared.files'}
-OF_ETCD = {f'store.{key}' for key in ('endpoints', 'prefix', 'ca', 'cert', 'key', 'advertise', 'takeover')}
+OF_ETCD = {f'store.{key}' for key in ('endpoints', 'prefix', 'ca', 'cert', 'key', 'advertise', 'takeover', 'max_bytes')}
 
 
 def to_toml(tables):
@@ -408,7 +408,7 @@ class ConfigChangeOnEtcdTest(ConfigTrials):
         cls.addClassCleanup(cls.etcd.close)
         return {'kind': 'etcd', 'endpoints': cls.etcd.endpoints, 'prefix': '/pool/', 'ca': f'{pool.pki}/ca.pem',
                 'cert': f'{pool.pki}/operator-admin.pem', 'key': f'{pool.pki}/operator-admin.key',
-                'advertise': f'127.0.0.1:{pool.port}', 'takeover': '1500ms'}
+                'advertise': f'127.0.0.1:{pool.port}', 'takeover': '1500ms', 'max_bytes': '4GiB'}
 
     def test_the_store(self):
         pool = self.pool
@@ -416,6 +416,7 @@ class ConfigChangeOnEtcdTest(ConfigTrials):
         others = {
             'store.kind': lambda v: ['memory', 'sqlite'], 'store.endpoints': lambda v: [['127.0.0.1:1'], []],
             'store.prefix': lambda v: ['/pool/x/', '/'], 'store.advertise': lambda v: ['127.0.0.1:1', f'127.0.0.1:{pool.port}x'],
+            'store.max_bytes': lambda v: ['1GiB', '17GiB'],
             'store.takeover': lambda v: ['10s', '500ms'], 'store.ca': lambda v: [f'{pool.pki}/host-host-a.pem'],
             'store.cert': lambda v: [f'{pool.pki}/operator-other.pem'], 'store.key': lambda v: [f'{pool.pki}/operator-other.key'],
         }

@@ -46,6 +46,16 @@ uint64_t FakeEtcd::faults_done() {
   return done_;
 }
 
+int64_t FakeEtcd::revision() {
+  MutexLock lock(mutex_);
+  return revision_;
+}
+
+int64_t FakeEtcd::compacted() {
+  MutexLock lock(mutex_);
+  return compacted_;
+}
+
 // One time in so many, by the seed; it is counted.
 bool FakeEtcd::Happens(unsigned one_in) {
   if (one_in == 0 || random_() % one_in != 0) return false;
@@ -57,6 +67,14 @@ bool FakeEtcd::Happens(unsigned one_in) {
 // of the seven before that. `more` where the limit cut it short.
 grpc::Status FakeEtcd::Range(grpc::ServerContext*, const etcdserverpb::RangeRequest* request,
                              etcdserverpb::RangeResponse* response) {
+  if (request->revision() != 0) {
+    unsigned us = 0;
+    {
+      MutexLock lock(mutex_);
+      us = faults_.as_of_us;
+    }
+    absl::SleepFor(absl::Microseconds(us));
+  }
   MutexLock lock(mutex_);
   DoWhatIsLate();
   auto at = std::prev(history_.end());

@@ -28,6 +28,8 @@ struct EtcdFaults {
   unsigned stale_read = 0;   // As of some changes ago.
   // No rate: so many microseconds a read takes for each key that it answers.
   unsigned key_us = 0;
+  // And so many before a read as of a given revision looks at anything: others do not wait.
+  unsigned as_of_us = 0;
 };
 
 // Any thread.
@@ -40,6 +42,9 @@ class FakeEtcd : public etcdserverpb::KV::Service {
   void Set(const EtcdFaults& faults);
   // How often something of it happened.
   uint64_t faults_done();
+  // The newest revision, and the oldest that it was not told to forget.
+  int64_t revision();
+  int64_t compacted();
 
   grpc::Status Range(grpc::ServerContext*, const etcdserverpb::RangeRequest* request,
                      etcdserverpb::RangeResponse* response) override;

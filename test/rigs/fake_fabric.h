@@ -46,6 +46,7 @@ class FakeFabric : public WorldFabric {
   }
   void Configure(FabricParts parts, Done done) override {
     world_->configured.push_back(parts.tables);
+    world_->retired = parts.retired;
     if (world_->follows_topology) {
       world_->hosts.clear();
       for (const HostEntry& host : parts.tables.hosts) world_->hosts.push_back(host.id);

@@ -47,6 +47,7 @@ struct World {
   int failing_discovers = 0;                 // So many fail.
   std::map<std::string, std::string> lives;  // Of hosts' sides of the fabric; not here: "1".
   std::vector<TopologyTables> configured;    // Every one that the driver was given.
+  std::set<std::string> retired;             // As the driver was last told.
   bool follows_topology = false;             // Shows what it was given, instead of what is below.
   // What the configuration names, and what stands behind it.
   std::vector<std::string> hosts = {"host-a", "host-b"};

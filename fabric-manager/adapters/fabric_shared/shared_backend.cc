@@ -148,12 +148,16 @@ void SharedBackend::Start(const KnownFabric& known, Sink sink) {
   tasks_->SetOnSession([this](const std::string& host) { OnSession(host); });
 }
 
+// A host that is listed no more, or is retired, is off, as the operator has said: nobody waits for
+// what it was asked for by another manager.
 absl::Status SharedBackend::Configure(const FabricParts& parts) {
   TakeTables(parts.tables);
   std::set<std::string> listed;
   for (const HostEntry& host : parts.tables.hosts) listed.insert(host.id);
   MutexLock lock(mutex_);
-  std::erase_if(unheard_, [&](const std::string& host) { return !listed.contains(host); });
+  std::erase_if(unheard_, [&](const std::string& host) {
+    return !listed.contains(host) || parts.retired.contains(host);
+  });
   return absl::OkStatus();
 }
 

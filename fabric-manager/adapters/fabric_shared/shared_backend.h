@@ -235,7 +235,8 @@ class SharedBackend : public FabricBackend {
   // Slice to the host that let it go last.
   std::map<Piece, std::string> released_ ABSL_GUARDED_BY(mutex_);
   // Hosts that a manager on another machine may have asked to clear something, and that have not
-  // answered this one yet. One that is no longer listed is off, as the operator has said.
+  // answered this one yet. One that is no longer listed, or is retired, is off, as the operator has
+  // said.
   std::set<std::string> unheard_ ABSL_GUARDED_BY(mutex_);
   std::string asked_last_;  // Of LookAtUnproven; on kDeviceLane.
 };

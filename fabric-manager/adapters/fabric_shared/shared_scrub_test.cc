@@ -206,6 +206,29 @@ TEST_F(SharedBackendTest, AHostThatAnsweredALookOrIsListedNoMoreIsNotWaitedForEi
   EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
 }
 
+TEST_F(SharedBackendTest, AHostThatIsRetiredIsNotWaitedFor) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  MoveToAnotherMachine();
+  agents_.Session("host-a", "");
+  Open();
+  Discover();
+  const auto configure = [&](const std::set<std::string>& retired) {
+    const absl::Status configured = WaitForAnswer<absl::Status>([&](auto done) {
+      driver_->Configure({tables_, known_, retired}, std::move(done));
+    });
+    EXPECT_TRUE(configured.ok()) << configured;
+  };
+  configure({});
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit})));
+  configure({"host-b"});
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit}))) << "that is another one";
+  configure({"host-a"});
+  const absl::Status cleared = Scrub({"cmm-0", 0, kUnit});
+  EXPECT_TRUE(cleared.ok()) << cleared;
+}
+
 // It was asked in the boot before, and that one's end was not heard of.
 TEST_F(SharedBackendTest, WhoeverIsFencedClearsNoMoreInEarlierBootsEither) {
   GiveFenceProgram(2);

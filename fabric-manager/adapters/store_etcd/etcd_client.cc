@@ -63,6 +63,7 @@ class EtcdClient::Members {
                                                      Response*),
                     const Request& request, Response* response) {
     grpc::ClientContext context;
+    // gRPC counts it from now by a clock that nobody sets.
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));
     const grpc::Status status = (stubs_[current_].get()->*method)(&context, request, response);
     if (status.ok()) return absl::OkStatus();

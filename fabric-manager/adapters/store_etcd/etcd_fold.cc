@@ -23,7 +23,10 @@ constexpr size_t kEtcdPackBytes = 8000;
 constexpr size_t kReadPacks = 50;
 constexpr size_t kWrittenPacks = 120;
 constexpr int kStepsToForget = 8;  // Steps of folding before etcd is to forget what was.
-constexpr int kIndexPage = 64;     // Packs that are named at once where more are there than known.
+// Revisions before it is, where nothing is folded: signs of life of five minutes.
+constexpr int64_t kRevisionsToForget = 1000;
+constexpr int kMoments = 8;     // That are remembered of EtcdStoreOptions::history.
+constexpr int kIndexPage = 64;  // Packs that are named at once where more are there than known.
 
 size_t SizeOf(const Edit& edit) {
   return kEntryHeaderBytes + (edit.value == nullptr ? 0 : edit.value->size());
@@ -108,15 +111,27 @@ absl::Status EtcdRecords::FoldStep() {
   return NoteFolded(folded);
 }
 
-// One transaction: as many packs from `at` on as it takes. Answers the first edit that is left.
+// One transaction: as many packs from `at` on as it takes, and as are read in a tenth of the time
+// after which others take the store over: reads are no sign of life, the transaction is. One pack
+// is read and written in any case, so it goes on however slow etcd is. Answers the first edit that
+// is left.
 absl::StatusOr<const Edit*> EtcdRecords::FoldPacks(const Edit* at, const Edit* end) {
-  const absl::Time deadline = absl::Now() + options_.commit_deadline;
+  absl::Duration began = clock_.Elapsed();
+  const absl::Duration deadline = began + options_.commit_deadline;
+  const auto takes_long = [&] {
+    return options_.takeover > absl::ZeroDuration() && !CXLPOOL_MUTANT("fold-reads-for-long") &&
+           clock_.Elapsed() - began > options_.takeover / 10;
+  };
   absl::Status last;
-  for (; absl::Now() < deadline; absl::SleepFor(kEtcdPause)) {
+  for (; clock_.Elapsed() < deadline; absl::SleepFor(kEtcdPause)) {
+    if (takes_long()) {  // What was gathered was refused, or the index has still to be found.
+      if (absl::Status status = Beat(); !status.ok()) return status;
+      began = clock_.Elapsed();
+    }
     FoldTxn fold{.txn = Guarded()};
     const Edit* next = at;
     // The first in any case: a record may be as large as a transaction.
-    while (next == at || (next != end && fold.TakesMore(SizeOf(*next)))) {
+    while (next == at || (next != end && fold.TakesMore(SizeOf(*next)) && !takes_long())) {
       auto added = FoldPack(next, end, fold);
       // The index was behind what is in etcd, and is not any more.
       if (absl::IsCancelled(added.status())) break;
@@ -220,11 +235,46 @@ absl::StatusOr<const Edit*> EtcdRecords::FoldPack(const Edit* at, const Edit* en
   return last;
 }
 
-// Has etcd forget former revisions, but for those that a backup is made of. That it does not is no
-// harm now: the next time it will.
+// The newest revision, now that etcd has answered. Of those before it some are remembered with
+// their time, a part of options_.history from one to the next: the newest one that is as old as
+// that, and all that are younger.
+void EtcdRecords::NoteRevision(int64_t revision) {
+  etcd_revision_ = revision;
+  const absl::Duration now = clock_.Elapsed();
+  while (moments_.size() > 1 && moments_[1].at + options_.history <= now) moments_.pop_front();
+  if (moments_.empty() || now - moments_.back().at >= options_.history / kMoments) {
+    moments_.push_back({now, revision});
+  }
+}
+
+// Has etcd forget former revisions, but for those of the last moments (options_.history), which
+// somebody who begins to follow may be reading, and those that a backup is made of. That it does
+// not is no harm now: the next time it will.
 void EtcdRecords::Forget() {
-  if (etcd_revision_ != 0 && clock_.Elapsed() >= keep_until_)
-    client_->Compact(etcd_revision_).IgnoreError();
+  const absl::Duration now = clock_.Elapsed();
+  int64_t before = 0;
+  for (const Moment& moment : moments_) {
+    const bool is_old = moment.at + options_.history <= now;
+    if (is_old || CXLPOOL_MUTANT("forgets-what-is-read")) before = moment.revision;
+  }
+  if (now < keep_until_) before = std::min(before, keep_from_);
+  if (before <= forgotten_) return;
+  forgotten_ = before;
+  forgot_at_ = etcd_revision_;
+  client_->Compact(before).IgnoreError();
+}
+
+// From the revision of now on, until then, on Clock::Elapsed.
+void EtcdRecords::KeepHistory(absl::Duration until) {
+  keep_until_ = until;
+  keep_from_ = etcd_revision_;
+}
+
+// A pool in which little changes folds nothing for months, but each sign of life is a revision,
+// too, and etcd keeps them all until it is told to forget them: in the end it would have no space.
+void EtcdRecords::ForgetBeats() {
+  if (CXLPOOL_MUTANT("beats-are-kept")) return;
+  if (etcd_revision_ - forgot_at_ >= kRevisionsToForget) Forget();
 }
 
 }  // namespace cxlpool::fm

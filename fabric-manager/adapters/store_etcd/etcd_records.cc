@@ -67,7 +67,7 @@ absl::StatusOr<StoreImage> EtcdRecords::Open() {
 }
 
 absl::StatusOr<StoreImage> EtcdRecords::ReadSince(uint64_t revision) {
-  const absl::Time deadline = absl::Now() + kOpenDeadline;
+  const absl::Duration deadline = clock_.Elapsed() + kOpenDeadline;
   while (true) {
     absl::StatusOr<StoreImage> image = Load();
     if (image.ok() && image->revision >= revision) {
@@ -76,7 +76,7 @@ absl::StatusOr<StoreImage> EtcdRecords::ReadSince(uint64_t revision) {
     }
     // What is older than etcd remembers is read anew, as that is.
     if (!image.ok() && !absl::IsOutOfRange(image.status())) return image;
-    if (absl::Now() > deadline) {
+    if (clock_.Elapsed() > deadline) {
       return NoAnswer(image.ok() ? absl::UnavailableError("it answers from the past")
                                  : image.status());
     }
@@ -104,8 +104,11 @@ absl::Status EtcdRecords::Commit(const StoreBatch& batch) {
 absl::Status EtcdRecords::Beat() {
   if (!broken_.ok()) return broken_;
   TxnRequest txn = Guarded();
-  absl::Status status = Settle(txn, keys_.Beat(), BeatNow());
-  return status.ok() ? status : Broken(status);
+  if (absl::Status status = Settle(txn, keys_.Beat(), BeatNow()); !status.ok()) {
+    return Broken(status);
+  }
+  ForgetBeats();
+  return absl::OkStatus();
 }
 
 void EtcdRecords::LetGo() {
@@ -119,9 +122,10 @@ void EtcdRecords::LetGo() {
 
 absl::Status EtcdRecords::Full(size_t wanted) const {
   return Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
-                absl::StrCat("the store has ", BytesUsed(), " of ", options_.max_bytes,
-                             " bytes; this change needs ", wanted),
-                "release Regions, or give the store more room");
+                absl::StrCat("the records have ", BytesUsed(), " of the ", options_.max_bytes,
+                             " bytes of store.max_bytes; this change needs ", wanted),
+                "raise ETCD_QUOTA_BACKEND_BYTES of every member of etcd, then store.max_bytes of "
+                "every manager, and restart them one after the other");
 }
 
 // gRPC does not say reliably that a handshake has failed: the certificates are named in any case.
@@ -145,7 +149,7 @@ absl::Status EtcdRecords::Broken(absl::Status status) {
 // `may_shrink`: a page that takes too long is the caller's to make smaller, as one that is too
 // large.
 absl::StatusOr<RangeResponse> EtcdRecords::Read(const RangeRequest& request, bool may_shrink) {
-  const absl::Time deadline = absl::Now() + kOpenDeadline;
+  const absl::Duration deadline = clock_.Elapsed() + kOpenDeadline;
   while (true) {
     if (cancelled_) return absl::CancelledError("the store is closing; make the backup again");
     auto answer = client_->Range(request);
@@ -157,7 +161,7 @@ absl::StatusOr<RangeResponse> EtcdRecords::Read(const RangeRequest& request, boo
     if (absl::IsDeadlineExceeded(answer.status()) && may_shrink && request.limit() > 1) {
       return answer;
     }
-    if (absl::Now() > deadline) return NoAnswer(answer.status());
+    if (clock_.Elapsed() > deadline) return NoAnswer(answer.status());
     absl::SleepFor(kEtcdPause);
   }
 }
@@ -342,10 +346,13 @@ absl::StatusOr<std::optional<StoreImage>> EtcdRecords::Look(const StoreFollower&
     const size_t at = head->owner.find('@');
     follower.on_owner({.address = at == std::string::npos ? "" : head->owner.substr(at + 1),
                        .epoch = head->epoch,
-                       .revision = head->revision});
+                       .revision = head->revision,
+                       .is_followed = follows_});
   }
   if (follower.on_image != nullptr) {
-    if (absl::Status status = FollowTo(follower); !status.ok()) {
+    const absl::Status status = FollowTo(follower);
+    NoteFollowed(status);
+    if (!status.ok()) {
       if (!IsPassing(status)) return status;
       return std::nullopt;
     }
@@ -403,6 +410,21 @@ absl::Status EtcdRecords::FollowTo(const StoreFollower& follower) {
   image->epoch = head_.epoch;
   follower.on_image(*std::move(image));
   return absl::OkStatus();
+}
+
+// Whether what the owner has committed is known here. Where etcd was told to forget it while it was
+// being read, the next look begins anew: the log has that once, for no other sign of it is seen.
+void EtcdRecords::NoteFollowed(const absl::Status& status) {
+  follows_ = status.ok();
+  if (absl::IsOutOfRange(status) && !std::exchange(said_behind_, true)) {
+    LogWarning("store",
+               "etcd was told to forget what this manager was reading, so it cannot take over yet: "
+               "all is read again until that succeeds; see that it reaches etcd as fast as the "
+               "manager that leads, or wait until less is changed");
+  }
+  if (status.ok() && std::exchange(said_behind_, false)) {
+    LogInfo("store", "all there is was read: this manager can take over");
+  }
 }
 
 // What the owner has folded meanwhile.
@@ -472,7 +494,7 @@ absl::StatusOr<TxnResponse> EtcdRecords::Send(const TxnRequest& txn) {
   const absl::Duration sent = clock_.Elapsed();
   auto answer = client_->Txn(txn);
   if (answer.ok() && answer->succeeded()) {
-    etcd_revision_ = answer->header().revision();
+    NoteRevision(answer->header().revision());
     IsOurs(sent);
   }
   return answer;
@@ -488,9 +510,9 @@ void EtcdRecords::IsOurs(absl::Duration sent) {
 absl::Status EtcdRecords::Settle(const TxnRequest& txn, const std::string& key,
                                  const std::string& wanted, bool claims) {
   const absl::Duration sent = clock_.Elapsed();
-  const absl::Time deadline = absl::Now() + options_.commit_deadline;
+  const absl::Duration deadline = sent + options_.commit_deadline;
   absl::Status last;
-  for (bool again = false; absl::Now() < deadline; again = true) {
+  for (bool again = false; clock_.Elapsed() < deadline; again = true) {
     if (again && options_.resent != nullptr) options_.resent->Add();
     const auto answer = Send(txn);
     if (answer.ok() && answer->succeeded()) return absl::OkStatus();
@@ -526,7 +548,8 @@ absl::Status EtcdRecords::Stuck(const absl::Status& last) const {
 // it may give a sign of life (`beat`: the last one that was seen; null: it is not asked).
 //
 // Epochs follow the wall clock where that is ahead, so that a store which was put back to an
-// earlier state does not give one again.
+// earlier state does not give one again: unless somebody claimed it since that state by a clock
+// which ran ahead. Nothing else here asks that clock.
 absl::Status EtcdRecords::Claim(const std::string* beat) {
   EtcdHead claimed = head_;
   claimed.epoch = std::max<uint64_t>(head_.epoch + 1, absl::ToUnixMillis(absl::Now()));

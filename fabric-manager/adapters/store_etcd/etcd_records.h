@@ -56,8 +56,9 @@ class EtcdRecords {
     return broken_.ok() && (tail_bytes_ > options_.fold_bytes || tail_.size() > kMaxTail);
   }
 
-  // Until then, on Clock::Elapsed, etcd is not told to forget what somebody else reads.
-  void KeepHistory(absl::Duration until) { keep_until_ = until; }
+  // Until then, on Clock::Elapsed, etcd is not told to forget what there is now or comes after it:
+  // somebody else reads it.
+  void KeepHistory(absl::Duration until);
   uint64_t revision() const { return head_.revision; }
 
   // A step: some of the oldest changes, or one that is larger.
@@ -99,6 +100,7 @@ class EtcdRecords {
   };
   absl::StatusOr<Signs> ReadSigns();
   absl::Status FollowTo(const StoreFollower& follower);
+  void NoteFollowed(const absl::Status& status);
   absl::Status NoteFolded(const std::string& text);
   absl::Status ReadPackKeys();
 
@@ -120,7 +122,9 @@ class EtcdRecords {
   absl::Status FoldStep();
   absl::StatusOr<const Edit*> FoldPacks(const Edit* at, const Edit* end);
   absl::StatusOr<const Edit*> FoldPack(const Edit* at, const Edit* end, FoldTxn& fold);
+  void NoteRevision(int64_t revision);
   void Forget();
+  void ForgetBeats();
 
   const EtcdStoreOptions options_;
   const EtcdKeys keys_;
@@ -132,8 +136,16 @@ class EtcdRecords {
   std::string folded_text_;  // The same, when it was read.
   uint64_t beats_ = 0;
   int64_t etcd_revision_ = 0;
+  int64_t forgot_at_ = 0;  // Which it was when etcd was told to forget,
+  int64_t forgotten_ = 0;  // and what was before this one.
+  struct Moment {
+    absl::Duration at;
+    int64_t revision = 0;  // etcd's, then.
+  };
+  std::deque<Moment> moments_;
   int folds_ = 0;
   absl::Duration keep_until_;
+  int64_t keep_from_ = 0;
   std::atomic<bool> cancelled_ = false;
 
   std::deque<Change> tail_;  // What is not folded yet.
@@ -144,6 +156,8 @@ class EtcdRecords {
   // While another has it.
   SystemClock clock_;
   bool loaded_ = false;        // The follower has what is in the store as of head_text_.
+  bool follows_ = false;       // The last look found out what was committed,
+  bool said_behind_ = false;   // and whether the log has that it did not.
   bool looked_ = false;        // There was a look,
   Signs seen_;                 // and it saw these;
   absl::Duration seen_since_;  // they have been so since.

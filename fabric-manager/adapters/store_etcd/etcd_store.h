@@ -46,6 +46,10 @@ struct EtcdStoreOptions {
   uint64_t fold_bytes = uint64_t{32} << 20;
   uint64_t fold_step_bytes = uint64_t{512} << 10;
 
+  // For so long at least etcd keeps what was replaced: who begins to follow reads all there is as
+  // of one moment, while the owner goes on. No longer than a backup has it kept.
+  absl::Duration history = absl::Seconds(15);
+
   // A commit whose outcome is not known after this answers UNKNOWN/STORE_STUCK.
   absl::Duration commit_deadline = absl::Seconds(30);
 
