@@ -256,6 +256,29 @@ TEST(EtcdFaultsTest, WhoCannotFollowSaysSo) {
   EXPECT_NE(log.find("this manager can take over", said), std::string::npos) << log;
 }
 
+// The end of a fold comes once more, after the end of the next: the head is as it was for both.
+TEST(EtcdFaultsTest, TheEndOfAFoldThatComesAgainLateHasNoEffect) {
+  FakeEtcd etcd(5);
+  EtcdStoreOptions options = OptionsOf(etcd);
+  options.fold_step_bytes = 1;  // One change a step.
+  StoreRows model;
+  {
+    StoreClient owner(*MakeEtcdStore(options));
+    ASSERT_TRUE(owner.Open().ok());
+    for (unsigned key = 1; key <= 12; ++key) {
+      // The last one sends several small ones into the packs.
+      const std::string value = Noise(key == 12 ? 3500 : 250, key);
+      model[key] = value;
+      ASSERT_TRUE(owner.CommitNext({{key, value}}).ok());
+    }
+  }  // Ends once what it had begun to fold is folded.
+  ASSERT_TRUE(etcd.RepeatBeforeLast("/pool/folded"));
+  StoreClient next(*MakeEtcdStore(options));
+  const auto image = next.Open();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(RowsOf(*image), model);
+}
+
 // One pool through all that. Answers how much went wrong; failures are the test's.
 uint64_t Trial(unsigned seed) {
   std::minstd_rand random(seed);

@@ -11,6 +11,7 @@ using etcdserverpb::Compare;
 
 constexpr int kMaxOperations = 128;  // As etcd without --max-txn-ops.
 constexpr size_t kKept = 400;        // Revisions that can be read still.
+constexpr size_t kCarriedOut = 64;   // Transactions that can be repeated.
 constexpr int kLateBy = 60;          // Calls, at most.
 
 // The keys that a request is of: one, or those from it up to `end`.
@@ -188,6 +189,8 @@ grpc::Status FakeEtcd::Txn(grpc::ServerContext*, const etcdserverpb::TxnRequest*
   }
   if (Happens(faults_.doubled)) put_off();
   const bool succeeded = Apply(*request);
+  if (succeeded) carried_out_.push_back(*request);
+  if (carried_out_.size() > kCarriedOut) carried_out_.pop_front();
   if (Happens(faults_.answer_lost)) return Away();
   if (Happens(faults_.no_space)) {
     return {grpc::StatusCode::RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"};
@@ -195,6 +198,21 @@ grpc::Status FakeEtcd::Txn(grpc::ServerContext*, const etcdserverpb::TxnRequest*
   response->mutable_header()->set_revision(revision_);
   response->set_succeeded(succeeded);
   return grpc::Status::OK;
+}
+
+bool FakeEtcd::RepeatBeforeLast(const std::string& key) {
+  MutexLock lock(mutex_);
+  int seen = 0;
+  for (auto txn = carried_out_.rbegin(); txn != carried_out_.rend(); ++txn) {
+    const auto& does = txn->success();
+    const bool puts = std::any_of(does.begin(), does.end(), [&](const auto& one) {
+      return one.has_request_put() && one.request_put().key() == key;
+    });
+    if (!puts || ++seen < 2) continue;
+    Apply(*txn);
+    return true;
+  }
+  return false;
 }
 
 // Frees nothing: it only keeps older revisions from being read.

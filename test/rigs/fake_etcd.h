@@ -42,6 +42,9 @@ class FakeEtcd : public etcdserverpb::KV::Service {
   void Set(const EtcdFaults& faults);
   // How often something of it happened.
   uint64_t faults_done();
+  // Carries out once more, with the comparisons that it was sent with, the transaction before the
+  // last of those that have put `key`. False: there were no two.
+  bool RepeatBeforeLast(const std::string& key);
   // The newest revision, and the oldest that it was not told to forget.
   int64_t revision();
   int64_t compacted();
@@ -77,6 +80,7 @@ class FakeEtcd : public etcdserverpb::KV::Service {
     etcdserverpb::TxnRequest txn;
   };
   std::deque<Late> late_ ABSL_GUARDED_BY(mutex_);
+  std::deque<etcdserverpb::TxnRequest> carried_out_ ABSL_GUARDED_BY(mutex_);  // The latest.
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "tools/cli/subcommands.h"
 
 namespace cxlpool::cli {
@@ -29,9 +30,7 @@ std::string Resource(Fields& fields, const Flag& text) {
 }
 
 // What the manager and fsck did by themselves has no identity.
-std::string WhoIs(const std::string& text) {
-  return text == "manager" || text == "fsck" ? text : FullIdentity(text);
-}
+bool HasNoIdentity(absl::string_view who) { return who == "manager" || who == "fsck"; }
 
 void AddEvents(CLI::App* event, Chosen& chosen) {
   struct EventFlags {
@@ -52,8 +51,9 @@ void AddEvents(CLI::App* event, Chosen& chosen) {
   OnChosen(app, chosen, [flags](Fields& fields) -> Command {
     ListEvents command;
     command.request.set_resource(Resource(fields, flags->what));
-    fields.Text("--by", flags->who,
-                [&](std::string text) { command.request.set_who(WhoIs(text)); });
+    fields.Text("--by", flags->who, [&](const std::string& who) {
+      command.request.set_who(HasNoIdentity(who) ? who : FullIdentity(who));
+    });
     fields.Number("--limit", flags->most, [&](uint64_t most) { command.most = most; });
     return PoolCommand(command);
   });
