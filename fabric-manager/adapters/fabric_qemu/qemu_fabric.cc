@@ -256,7 +256,7 @@ void QemuFabric::Start(const KnownFabric& known, Sink sink) {
   }
   // Also for hosts that are not listed any more: no other host may claim their processes.
   for (const auto& [id, life] : all.hosts) {
-    if (!life.empty()) processes_->Claim(life, id);
+    if (!life.empty()) processes_->Claim(CurrentForm(life), id);
   }
 }
 
@@ -271,7 +271,7 @@ absl::Status QemuFabric::Configure(const FabricParts& parts) {
     if (ReasonOf(why) == "FABRIC_BUSY") busy = why;
   }
   for (const auto& [id, life] : parts.known.hosts) {
-    if (!life.empty()) processes_->Claim(life, id);
+    if (!life.empty()) processes_->Claim(CurrentForm(life), id);
   }
   for (const QemuHostConfig& host : wanted.hosts) {
     const HostPtr before = FindHost(host.id);

@@ -12,6 +12,7 @@
 //   identity             a device is its pool file: PATH.id beside it holds a UUID, made where it
 //                        is missing. A host is one process, which the pool's records name
 //                        (fabric_incarnation); no other is taken for it before that one has ended.
+//                        Whether one has, only a manager on its own machine can find out.
 //
 // Each host has a lane of its own (fabric_backend.h), so that a QEMU that hangs keeps no other
 // waiting.

@@ -7,139 +7,20 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/fabric_qemu/ld_name.h"
 #include "proto/support/refusal.h"
 #include "test/contract/fabric_event_log.h"
 #include "test/rigs/fake_qemu.h"
+#include "test/rigs/qemu_fabric_fixture.h"
 #include "test/rigs/scripted_qmp_server.h"
 
 // What the contract (test/contract/fabric_driver_contract.h) leaves to this driver.
 namespace cxlpool::fm {
 namespace {
-
-using Kind = FabricEvent::Kind;
-
-constexpr uint64_t kGranule = 256 << 20;
-constexpr char kTag[] = "0f0e0d0c-0b0a-4908-8706-050403020100";
-
-class QemuFabricTest : public ::testing::Test {
- protected:
-  QemuFabricTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "cxlpool-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
-    socket_ = directory_ + "/qmp";
-    const std::string pool = directory_ + "/pool";
-    EXPECT_TRUE(UniqueFd(::open(pool.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)).valid());
-    EXPECT_EQ(::truncate(pool.c_str(), 4 * kGranule), 0);
-    config_.devices = {{"cmm-0", "s0", pool, 4 * kGranule, kGranule}};
-    config_.hosts = {{"host-a", socket_}};
-    config_.timing.greeting = absl::Milliseconds(100);
-    config_.timing.reconnect_min = absl::Milliseconds(5);
-    config_.timing.reconnect_max = absl::Milliseconds(20);
-    config_.timing.busy_retry = absl::Milliseconds(5);
-  }
-  ~QemuFabricTest() override {
-    fabric_.reset();
-    qemu_.reset();
-    std::filesystem::remove_all(directory_);
-  }
-
-  void Boot() { qemu_ = std::make_unique<FakeQemu>(socket_, std::vector<uint32_t>{10, 11}); }
-
-  void Open() {
-    fabric_.reset();
-    auto fabric = QemuFabric::Open(config_);
-    ASSERT_TRUE(fabric.ok()) << fabric.status();
-    fabric_ = std::move(*fabric);
-    events_ = std::make_shared<FabricEventLog>();
-    fabric_->Start(known_, [log = events_](FabricEvent event) { log->Add(std::move(event)); });
-  }
-
-  // Opens, and waits until the host answers.
-  void OpenReachable() {
-    Open();
-    ASSERT_TRUE(Saw(Kind::kHostReachable));
-  }
-
-  bool Saw(Kind kind) {
-    return events_->WaitFor([kind](const FabricEvent& event) { return event.kind == kind; });
-  }
-  void Forget() { events_->Clear(); }
-
-  static BindRequest Request(uint64_t serial, uint32_t slot = 10) {
-    return {.key = {.host = "host-a", .tag = kTag, .generation = serial, .extent_index = 0},
-            .slot = slot,
-            .slice = {.device = "cmm-0", .dpa_bytes = 0, .length_bytes = kGranule},
-            .read_only = false,
-            .serial = serial,
-            .incarnation = ""};
-  }
-
-  FabricHost DiscoverHost() {
-    auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
-        [&](auto done) { fabric_->Discover(std::move(done)); });
-    EXPECT_TRUE(view.ok()) << view.status();
-    bound_ = view->bound;
-    // As the core records it.
-    const FabricHost& host = view->hosts.at(0);
-    if (host.reachable) known_.hosts["host-a"] = host.fabric_incarnation;
-    return host;
-  }
-  // What config_ says, as the pool's records have it.
-  FabricParts Parts() const {
-    FabricParts parts{{}, known_};
-    for (const QemuDeviceConfig& device : config_.devices) {
-      parts.tables.devices.push_back({.id = device.id,
-                                      .serial = device.serial,
-                                      .capacity_bytes = device.capacity_bytes,
-                                      .granule_bytes = device.granule_bytes,
-                                      .path = device.path});
-    }
-    for (const QemuHostConfig& host : config_.hosts) {
-      parts.tables.hosts.push_back({.id = host.id, .qmp_socket = host.qmp_socket});
-    }
-    return parts;
-  }
-  absl::Status Configure() {
-    return WaitForAnswer<absl::Status>(
-        [&](auto done) { fabric_->Configure(Parts(), std::move(done)); });
-  }
-  std::vector<FabricDevice> Devices() {
-    auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
-        [&](auto done) { fabric_->Discover(std::move(done)); });
-    EXPECT_TRUE(view.ok()) << view.status();
-    return view.ok() ? view->devices : std::vector<FabricDevice>();
-  }
-  absl::StatusOr<BoundLd> Bind(BindRequest request) {
-    const FabricHost host = DiscoverHost();
-    request.incarnation = host.fabric_incarnation;
-    request.claim = host.claim;
-    return WaitForAnswer<absl::StatusOr<BoundLd>>(
-        [&](auto done) { fabric_->Bind(request, std::move(done)); });
-  }
-  absl::Status BeginUnbind(const BindRequest& of) {
-    return WaitForAnswer<absl::Status>(
-        [&](auto done) { fabric_->BeginUnbind(of.binding(), std::move(done)); });
-  }
-  absl::Status AwaitUnbound(const BindRequest& of, absl::Duration timeout = absl::Seconds(20)) {
-    return WaitForAnswer<absl::Status>(
-        [&](auto done) { fabric_->AwaitUnbound(of.binding(), timeout, std::move(done)); });
-  }
-  absl::Status Fence() {
-    return WaitForAnswer<absl::Status>(
-        [&](auto done) { fabric_->Fence("host-a", std::move(done)); });
-  }
-
-  std::string directory_, socket_;
-  QemuFabricConfig config_;
-  std::unique_ptr<FakeQemu> qemu_;
-  std::shared_ptr<FabricEventLog> events_;
-  std::unique_ptr<FabricDriver> fabric_;
-  std::vector<BoundLd> bound_;
-  KnownFabric known_;
-};
 
 // Another manager's driver, which has none of the files.
 class QemuFabricTakeoverTest : public QemuFabricTest {
@@ -527,70 +408,6 @@ TEST_F(QemuFabricTest, HungQemuIsFencedAfterARestartOfTheManager) {
   EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1), absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
   EXPECT_TRUE(Fence().ok());
   EXPECT_TRUE(AwaitUnbound(Request(1)).ok());
-}
-
-TEST_F(QemuFabricTest, AnotherProcessIsNotTakenForAHostThatStillRuns) {
-  Boot();
-  OpenReachable();
-  ASSERT_TRUE(Bind(Request(1)).ok());
-  const std::string before = DiscoverHost().fabric_incarnation;
-  Forget();
-  FakeQemu impostor(socket_, {10, 11});  // Takes the socket's name over.
-  qemu_->HangUp();
-  ASSERT_TRUE(Saw(Kind::kHostUnreachable));
-  EXPECT_EQ(ReasonOf(Bind(Request(2, 11)).status()), "HOST_UNREACHABLE");
-  EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1), absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
-  EXPECT_EQ(DiscoverHost().fabric_incarnation, before);
-  qemu_->Kill();
-  ASSERT_TRUE(Saw(Kind::kHostReachable));
-  EXPECT_NE(DiscoverHost().fabric_incarnation, before);
-}
-
-// The qmp keys of two hosts were exchanged while no manager ran, and one host's QEMU has ended.
-TEST_F(QemuFabricTest, AHostsQemuIsNotTakenForAnotherHost) {
-  const std::string other_socket = directory_ + "/other";
-  config_.hosts.push_back({"host-b", other_socket});
-  Boot();
-  FakeQemu other(other_socket, {10, 11});
-  Open();
-  const auto both = [&] {
-    auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
-        [&](auto done) { fabric_->Discover(std::move(done)); });
-    return view.ok() ? view->hosts : std::vector<FabricHost>();
-  };
-  const auto end = std::chrono::steady_clock::now() + kNeverCame;
-  while (!both().at(0).reachable || !both().at(1).reachable) {
-    ASSERT_LT(std::chrono::steady_clock::now(), end);
-  }
-  for (const FabricHost& host : both()) known_.hosts[host.id] = host.fabric_incarnation;
-  fabric_.reset();
-  std::swap(config_.hosts[0].qmp_socket, config_.hosts[1].qmp_socket);
-  qemu_->Kill();
-  Open();
-  ASSERT_TRUE(Saw(Kind::kHostGone)) << "host-a's process has ended, and host-b's answers for it";
-  ASSERT_TRUE(Saw(Kind::kHostUnreachable));
-  EXPECT_FALSE(both().at(0).reachable);
-  EXPECT_NE(both().at(0).unreachable_reason.find("host-b"), std::string::npos)
-      << both().at(0).unreachable_reason;
-  EXPECT_FALSE(both().at(1).reachable) << "its socket is nobody's now";
-}
-
-// What earlier releases kept in a file, for records that do not know the host's process yet.
-TEST_F(QemuFabricTest, TheFileOfAnEarlierReleaseIsHeardUntilTheRecordsKnow) {
-  Boot();
-  OpenReachable();
-  const std::string life = DiscoverHost().fabric_incarnation;
-  const auto former = ParseIncarnation(life);
-  ASSERT_TRUE(former.has_value());
-  fabric_.reset();
-  qemu_->Kill();
-  config_.state_directory = directory_;
-  std::ofstream(directory_ + "/host-a.qemu")
-      << life.substr(0, life.find('/')) << " " << former->name.pid << " "
-      << former->name.start_ticks << "\n";
-  known_.hosts.clear();
-  Open();
-  EXPECT_TRUE(Saw(Kind::kHostGone));
 }
 
 // Of a QEMU that has no socket to evict it by.

@@ -152,7 +152,8 @@ void QemuHost::EmitGone() {
 }
 
 // Takes up the process that the records know. Only its certain end proves anything: where that
-// cannot be found out, the host stays unreachable.
+// cannot be found out, the host stays unreachable. On another machine than that of the process it
+// cannot: that machine may run, and the process in it.
 void QemuHost::RememberFormer(const std::string& known) {
   const auto former = ParseIncarnation(known);
   if (!former.has_value() || CXLPOOL_MUTANT("any-qemu-will-do")) return;
@@ -160,22 +161,37 @@ void QemuHost::RememberFormer(const std::string& known) {
     auto process = QemuProcess::Open(former->name.pid);
     if (process.ok() && process->name() == former->name) {
       process_ = std::move(*process);
+      life_ = known;
       return;
     }
     if (!process.ok() && !absl::IsNotFound(process.status())) {
       LogError(kQemuLogSubject, "host ", config_.id, ": ", process.status().message());
       return;
     }
+  } else if (!former->ended) {
+    elsewhere_ = known;
+    return;
   }
   ended_ = known;
   EmitGone();
 }
 
 std::string QemuHost::Incarnation() const {
-  return process_.has_value() ? FormatIncarnation(process_->name()) : ended_;
+  if (!elsewhere_.empty()) return elsewhere_;
+  return process_.has_value() ? life_ : ended_;
 }
 
 absl::Status QemuHost::Unreachable() const {
+  if (!elsewhere_.empty()) {
+    return Refuse(
+        absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+        absl::StrCat("host ", config_.id, " cannot be asked from here: ", down_.message()),
+        absl::StrCat("have the manager on the machine of that QEMU lead; or, once that QEMU has "
+                     "ended for certain, release with --force what the host has, `cxlpool host "
+                     "retire ",
+                     config_.id, "`, `cxlpool host enrol ", config_.id,
+                     "`, and restart the manager"));
+  }
   return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
                 absl::StrCat("host ", config_.id, " cannot be asked through ", config_.qmp_socket,
                              ": ", down_.message()),
@@ -206,6 +222,12 @@ void QemuHost::Connect(bool evict) {
 // Nothing of this host changes before the QEMU has shown that it is the right one; with a process
 // that is new, what was known of the last one is dropped.
 absl::Status QemuHost::TryConnect(bool evict) {
+  if (!elsewhere_.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("its QEMU, process ", elsewhere_,
+                     ", was started on another machine, or nobody knows on which, and may still "
+                     "run there"));
+  }
   std::unique_ptr<QmpClient> client;
   if (auto dialled = Dial(config_.qmp_socket); dialled.ok()) {
     client = *std::move(dialled);
@@ -223,6 +245,7 @@ absl::Status QemuHost::TryConnect(bool evict) {
   if (!ports.ok()) return ports.status();
   if (fresh.has_value()) {
     process_ = std::move(fresh);
+    life_ = FormatIncarnation(process_->name());
     ended_.clear();
     known_.clear();
     backends_.clear();
@@ -359,7 +382,7 @@ void QemuHost::Disconnect(const absl::Status& why) {
 
 // The proof that nothing is bound to the host: its process has ended, by its pidfd.
 void QemuHost::OnProcessExit() {
-  ended_ = FormatIncarnation(process_->name());
+  ended_ = life_;
   process_.reset();
   known_.clear();
   backends_.clear();
@@ -377,10 +400,12 @@ void QemuHost::OnProcessExit() {
 absl::Status QemuHost::FenceNow() {
   if (!process_.has_value() && ended_.empty()) Connect(/*evict=*/false);
   if (!process_.has_value() && !ended_.empty()) return absl::OkStatus();
-  absl::Status why = process_.has_value()
-                         ? process_->Kill(timing_.exit)
-                         : absl::FailedPreconditionError(absl::StrCat(
-                               "which process is its QEMU was never learnt: ", down_.message()));
+  absl::Status why =
+      process_.has_value()
+          ? process_->Kill(timing_.exit)
+          : absl::FailedPreconditionError(absl::StrCat(
+                elsewhere_.empty() ? "which process is its QEMU was never learnt: " : "",
+                down_.message()));
   if (!why.ok() && client_ != nullptr) {
     // Another user's process, perhaps: it may end itself where we may not kill it.
     (void)Call("quit", nlohmann::json::object());

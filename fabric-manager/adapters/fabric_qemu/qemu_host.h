@@ -188,6 +188,9 @@ class QemuHost {
   bool claimed_ = false;               // This connection.
   uint64_t claim_ = kFirstClaim - 1;   // The last claim.
   std::optional<QemuProcess> process_;
+  std::string life_;       // Of process_, as the records have it.
+  std::string elsewhere_;  // Likewise, of the one that they know, where it may run on another
+                           // machine; then no other is taken for the host. Empty: it is none such.
   std::string ended_;  // Incarnation of the process that was the host and has ended; empty: none.
   std::map<uint32_t, std::string> ports_;        // Slot number to port id.
   std::map<std::string, BoundLd> known_;         // By device id.

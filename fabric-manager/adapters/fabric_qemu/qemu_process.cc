@@ -13,10 +13,13 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "proto/support/mutant.h"
 #include "proto/support/process_stat.h"
+#include "proto/support/sha256.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -32,6 +35,21 @@ std::string BootId() {
   return std::string(absl::StripAsciiWhitespace(text));
 }
 
+// What stands for this machine, as machine-id(5) wants it: its id is told to nobody. Empty: it has
+// none.
+std::string Machine() {
+  const std::string text = ReadText("/etc/machine-id");
+  const absl::string_view id = absl::StripAsciiWhitespace(text);
+  constexpr size_t kIdDigits = 32, kBytes = 16;
+  if (id.size() != kIdDigits) return "";
+  return absl::BytesToHexString(Sha256({"cxlpool fabric-qemu ", id}).substr(0, kBytes));
+}
+
+std::string NameIn(absl::string_view boot, absl::string_view pid, absl::string_view start) {
+  const std::string machine = Machine();
+  return absl::StrCat(machine, machine.empty() ? "" : "/", boot, "/", pid, ":", start);
+}
+
 // glibc 2.36 declares both without C linkage, so that C++ cannot link them.
 int PidfdOpen(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 int PidfdKill(int pidfd) {
@@ -43,19 +61,35 @@ absl::Status Errno(absl::string_view what) { return absl::ErrnoToStatus(errno, w
 }  // namespace
 
 std::string FormatIncarnation(const ProcessName& name) {
-  return absl::StrCat(BootId(), "/", name.pid, ":", name.start_ticks);
+  return NameIn(BootId(), absl::StrCat(name.pid), absl::StrCat(name.start_ticks));
 }
 
-// A pid of 1 or less is refused: no QEMU has one, and such a process must not be taken for one.
+// A pid of 1 or less is refused: no QEMU has one, and such a process must not be taken for one. No
+// two boots of any machines have one id, so that this one's says enough. Another one's proves the
+// end of a process only where it is known to have been of this machine.
 std::optional<FormerProcess> ParseIncarnation(absl::string_view incarnation) {
-  const std::vector<absl::string_view> parts = absl::StrSplit(incarnation, absl::ByAnyChar("/:"));
+  std::vector<absl::string_view> parts = absl::StrSplit(incarnation, absl::ByAnyChar("/:"));
+  absl::string_view machine;
+  if (parts.size() == 4 && !parts[0].empty()) {
+    machine = parts[0];
+    parts.erase(parts.begin());
+  }
   FormerProcess former;
   if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &former.name.pid) ||
       !absl::SimpleAtoi(parts[2], &former.name.start_ticks) || former.name.pid <= 1) {
     return std::nullopt;
   }
-  former.this_boot = parts[0] == BootId();
+  const std::string boot = BootId();
+  former.this_boot = parts[0] == boot;
+  const bool here = !machine.empty() && machine == Machine();
+  former.ended = !boot.empty() && !former.this_boot &&
+                 (here || CXLPOOL_MUTANT("another-machines-qemu-has-ended"));
   return former;
+}
+
+std::string CurrentForm(const std::string& incarnation) {
+  const auto former = ParseIncarnation(incarnation);
+  return former.has_value() && former->this_boot ? FormatIncarnation(former->name) : incarnation;
 }
 
 // The file has "BOOT PID START". What is anything else counts as nothing.
@@ -63,7 +97,7 @@ std::string ReadFormerIncarnation(const std::string& path) {
   const std::vector<std::string> fields =
       absl::StrSplit(absl::StripAsciiWhitespace(ReadText(path)), ' ');
   if (fields.size() != 3) return "";
-  const std::string incarnation = absl::StrCat(fields[0], "/", fields[1], ":", fields[2]);
+  const std::string incarnation = NameIn(fields[0], fields[1], fields[2]);
   return ParseIncarnation(incarnation).has_value() ? incarnation : "";
 }
 

@@ -26,20 +26,27 @@ struct ProcessName {
   friend bool operator==(const ProcessName&, const ProcessName&) = default;
 };
 
-// "BOOT/pid:start", where BOOT is the machine's boot id: one process for ever. What a host's
-// fabric_incarnation is made of.
+// "MACHINE/BOOT/pid:start", where BOOT is the machine's boot id, and MACHINE stands for its
+// /etc/machine-id: one process for ever. What a host's fabric_incarnation is made of. Of a machine
+// that has no such id, and of earlier builds, "BOOT/pid:start".
 std::string FormatIncarnation(const ProcessName& name);
 
 // A process as the records, or a file of an earlier release, remember it.
 struct FormerProcess {
   ProcessName name;
-  bool this_boot = false;  // False: the machine has restarted, so it cannot run any more.
+  bool this_boot = false;  // Of this machine: it runs, or has ended, as /proc and its pidfd say.
+  // It was of this machine, which has restarted since: it cannot run any more. Neither of the two:
+  // it was of another machine, or nobody knows of which. It may run there.
+  bool ended = false;
 };
-// Nothing: `incarnation` is none that FormatIncarnation makes.
+// Nothing: `incarnation` is none that FormatIncarnation makes, or made.
 std::optional<FormerProcess> ParseIncarnation(absl::string_view incarnation);
 
-// What releases before the records knew incarnations kept in fabric.state, in the same form. Empty:
-// nothing is there.
+// The same process as FormatIncarnation would name it, where it is of this boot; else as it is.
+std::string CurrentForm(const std::string& incarnation);
+
+// What releases before the records knew incarnations kept in fabric.state, a directory of this
+// machine. Empty: nothing is there.
 std::string ReadFormerIncarnation(const std::string& path);
 
 class QemuProcess {

@@ -7,7 +7,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "proto/support/process_stat.h"
 
 namespace cxlpool::fm {
@@ -80,18 +84,59 @@ TEST(QemuProcessTest, NeverKillsItself) {
   EXPECT_TRUE(absl::IsFailedPrecondition(self->Kill(absl::Seconds(1))));
 }
 
+constexpr char kOtherBoot[] = "00000000-0000-0000-0000-000000000000";
+
+// Of an incarnation of this machine: MACHINE, BOOT, pid:start. Nothing: it has no id.
+std::vector<std::string> PartsOf(const std::string& incarnation) {
+  const std::vector<std::string> parts = absl::StrSplit(incarnation, '/');
+  return parts.size() == 3 ? parts : std::vector<std::string>();
+}
+
 TEST(IncarnationTest, NamesAProcessOfThisBoot) {
-  const auto former = ParseIncarnation(FormatIncarnation({18, 987654321012345}));
+  const std::string incarnation = FormatIncarnation({18, 987654321012345});
+  const auto former = ParseIncarnation(incarnation);
   ASSERT_TRUE(former.has_value());
   EXPECT_EQ(former->name, (ProcessName{18, 987654321012345}));
   EXPECT_TRUE(former->this_boot);
-  const auto earlier = ParseIncarnation("00000000-0000-0000-0000-000000000000/17:5");
+  EXPECT_FALSE(former->ended) << "its pid says whether it has";
+  EXPECT_EQ(CurrentForm(incarnation), incarnation);
+}
+
+// Another machine's boots are others, too, and its processes run on.
+TEST(IncarnationTest, AnotherBootIsAnEndOnTheSameMachineOnly) {
+  const std::vector<std::string> parts = PartsOf(FormatIncarnation({18, 5}));
+  if (parts.empty()) GTEST_SKIP() << "/etc/machine-id has none";
+  const auto earlier = ParseIncarnation(absl::StrCat(parts[0], "/", kOtherBoot, "/17:5"));
+  ASSERT_TRUE(earlier.has_value());
+  EXPECT_EQ(earlier->name, (ProcessName{17, 5}));
+  EXPECT_FALSE(earlier->this_boot);
+  EXPECT_TRUE(earlier->ended);
+  const std::string elsewhere = absl::StrCat(std::string(32, '0'), "/", kOtherBoot, "/17:5");
+  const auto other = ParseIncarnation(elsewhere);
+  ASSERT_TRUE(other.has_value());
+  EXPECT_FALSE(other->this_boot);
+  EXPECT_FALSE(other->ended);
+  EXPECT_EQ(CurrentForm(elsewhere), elsewhere);
+}
+
+// What earlier builds wrote says a boot, and not of which machine.
+TEST(IncarnationTest, WithoutAMachineOnlyThisBootSaysAnything) {
+  const std::string now = FormatIncarnation({18, 5});
+  const std::vector<std::string> parts = absl::StrSplit(now, '/');
+  const std::string old = absl::StrCat(parts[parts.size() - 2], "/18:5");
+  const auto former = ParseIncarnation(old);
+  ASSERT_TRUE(former.has_value());
+  EXPECT_TRUE(former->this_boot);
+  EXPECT_EQ(CurrentForm(old), now);
+  const auto earlier = ParseIncarnation(absl::StrCat(kOtherBoot, "/17:5"));
   ASSERT_TRUE(earlier.has_value());
   EXPECT_FALSE(earlier->this_boot);
+  EXPECT_FALSE(earlier->ended);
 }
 
 TEST(IncarnationTest, OtherTextIsNone) {
-  for (const char* text : {"", "x", "boot/1", "boot/x:5", "boot/17:y", "boot/1:5", "a/b/c:d"}) {
+  for (const char* text : {"", "x", "boot/1", "boot/x:5", "boot/17:y", "boot/1:5", "a/b/c:d",
+                           "/boot/17:5", "a/b/c/17:5"}) {
     EXPECT_FALSE(ParseIncarnation(text).has_value()) << text;
   }
   EXPECT_EQ(ReadFormerIncarnation("/nowhere/host-a.qemu"), "");
