@@ -21,6 +21,7 @@
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
+#include "fabric-manager/adapters/store_sqlite/store_file.h"
 #include "fabric-manager/config.h"
 #include "fabric-manager/fabric_drivers.h"
 #include "fabric-manager/fsck/fsck.h"
@@ -227,8 +228,8 @@ int CheckEmpty(const std::string& file) {
   }
   if (!report.ok()) return fail(report.status().message());
   if (!report->findings.empty()) {
-    return fail(absl::StrCat(config->store_path, " is damaged: see `cxlpool fsck ",
-                             config->store_path, "`"));
+    return fail(
+        absl::StrCat(config->store_path, " is damaged: see ", FsckCommand(config->store_path)));
   }
   return answer(report->regions);
 }

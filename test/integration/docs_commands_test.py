@@ -17,6 +17,7 @@ BIN = BUILD / 'bin'
 TEXTS = ['README.md', 'CHANGELOG.md', *sorted(str(p.relative_to(REPOSITORY)) for p in REPOSITORY.glob('docs/*.md'))]
 PAGES = sorted(str(p.relative_to(REPOSITORY)) for p in REPOSITORY.glob('packaging/man/*.[158]*'))
 OURS = r'(?:cxlpool|cxlpool-fm|cxlpool-agent|pool-[a-z]+)'
+AS_MANAGER = 'runuser -u cxlpool -- '  # Before what root runs as the manager's user.
 
 # What the texts write where a reader puts his own.
 PLACEHOLDERS = {'HOST': 'host-a', 'NAME': 'kv', 'DEVICE': 'cmm-0', 'TENANT': 'ml', 'WHY': 'why', 'TEXT': 'why', 'ROLE': 'operator',
@@ -48,7 +49,8 @@ def inline(name):
     if name in PAGES:
         return []
     prose = re.sub(r'^```.*?^```$', '', read(name), flags=re.M | re.S)
-    return [c for c in re.findall(r'`([^`]+)`', prose) if re.match(OURS + r'\s', c)]
+    found = [c.removeprefix(AS_MANAGER) for c in re.findall(r'`([^`]+)`', prose)]
+    return [c for c in found if re.match(OURS + r'\s', c)]
 
 
 def is_synopsis(line):
@@ -65,7 +67,7 @@ def commands(name):
         for line in block.splitlines():
             if line.startswith(' ' * 8):
                 continue  # It is within what a command prints.
-            line = re.sub(r'\s+#.*$', '', line.strip().removeprefix('$ '))
+            line = re.sub(r'\s+#.*$', '', line.strip().removeprefix('$ ').removeprefix(AS_MANAGER))
             if re.match(r'(?:CXLPOOL_\w+=\S+ )?(?:build/dev/bin/)?' + OURS + r'\s', line):
                 yield line, True
     for command in inline(name):
