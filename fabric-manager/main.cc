@@ -21,6 +21,7 @@
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
+#include "fabric-manager/adapters/store_sqlite/store_file.h"
 #include "fabric-manager/config.h"
 #include "fabric-manager/fabric_drivers.h"
 #include "fabric-manager/fsck/fsck.h"
@@ -193,7 +194,8 @@ absl::StatusOr<uint64_t> CountRegions(const EtcdStoreOptions& options) {
 }
 
 // What `--check-empty` says: whether the pool has a Region, by the records of a manager that is
-// stopped. Changes nothing. What cannot be known counts as a Region.
+// stopped. Changes nothing. What cannot be known counts as a Region. Of records in etcd it says,
+// too, when a manager may go all the same: it does not wait to see whether another one lives.
 int CheckEmpty(const std::string& file) {
   const auto fail = [](absl::string_view why) {
     std::cerr << kSubject << ": " << why << "\n";
@@ -203,8 +205,15 @@ int CheckEmpty(const std::string& file) {
   if (!config.ok()) return fail(config.status().message());
   const auto answer = [&](uint64_t regions) {
     if (regions > 0) {
+      const char* const shared =
+          config->store == FmConfig::StoreKind::kEtcd
+              ? "; its records are in etcd, and stay there: where `cxlpool status` shows that "
+                "another manager leads, that one keeps the pool, and this machine's package can be "
+                "removed with CXLPOOL_REMOVE_ANYWAY=1 set"
+              : "";
       return fail(absl::StrCat("the pool has ", regions, regions == 1 ? " Region" : " Regions",
-                               ": see `cxlpool region list`, and release what nobody needs"));
+                               ": see `cxlpool region list`, and release what nobody needs",
+                               shared));
     }
     std::cout << "the pool has no Region\n";
     return EXIT_SUCCESS;
@@ -227,8 +236,8 @@ int CheckEmpty(const std::string& file) {
   }
   if (!report.ok()) return fail(report.status().message());
   if (!report->findings.empty()) {
-    return fail(absl::StrCat(config->store_path, " is damaged: see `cxlpool fsck ",
-                             config->store_path, "`"));
+    return fail(
+        absl::StrCat(config->store_path, " is damaged: see ", FsckCommand(config->store_path)));
   }
   return answer(report->regions);
 }

@@ -3,7 +3,8 @@
 `cxlpool explain` can name.
 
 A reason is an UPPER_SNAKE string literal in the C++ sources, or one that a .proto's comment
-promises. Literals that look like one and are none are listed below.
+promises. Literals that look like one and are none are listed below. Where a code stands right before
+a reason, the list has that code for it.
 """
 
 import pathlib
@@ -30,23 +31,44 @@ BOOT_FAIL NODE_FAIL OUT_OF_MEMORY
 
 
 def documented():
-    text = (ROOT / "docs/errors.md").read_text()
-    return set(re.findall(rf"^\| ({REASON}|HOLDERS) \|", text, re.MULTILINE)) - CODES
-
-
-def given():
-    """Reason -> the first file that gives it."""
+    """Reason -> the codes that it may have; one that several sections list has those of all."""
     found = {}
+    rows = re.findall(rf"^\| ({REASON}|HOLDERS) \| ([^|]*) \|", (ROOT / "docs/errors.md").read_text(), re.MULTILINE)
+    for reason, codes in rows:
+        if reason not in CODES:
+            found.setdefault(reason, set()).update(re.findall(r"[A-Z_]+", codes))
+    return found
+
+
+def sources():
+    """(path, text) of each that may give a reason."""
     for top in SOURCES:
         for path in sorted((ROOT / top).rglob("*")):
             if path == EXPLAINS[0]:  # Problems are no reasons.
                 continue
             if path.suffix not in (".cc", ".h") or re.search(r"_test|fake_|_rig\.", path.name):
                 continue
-            text = re.sub(r'problem = "[A-Z_]+"', '', path.read_text())
-            for reason in re.findall(rf'"({REASON}|HOLDERS)"', text):
-                if reason not in NOT_REASONS and not reason.startswith("CXLPOOL_"):
-                    found.setdefault(reason, path.relative_to(ROOT))
+            yield path.relative_to(ROOT), re.sub(r'problem = "[A-Z_]+"', '', path.read_text())
+
+
+def given():
+    """Reason -> the first file that gives it."""
+    found = {}
+    for path, text in sources():
+        for reason in re.findall(rf'"({REASON}|HOLDERS)"', text):
+            if reason not in NOT_REASONS and not reason.startswith("CXLPOOL_"):
+                found.setdefault(reason, path)
+    return found
+
+
+def given_codes():
+    """(reason, code) -> the first file that gives both together."""
+    found = {}
+    for path, text in sources():
+        together = re.findall(rf'StatusCode::k(\w+),\s*"({REASON}|HOLDERS)"', text)
+        together += [("FailedPrecondition", reason) for reason in re.findall(rf'\bFailedPrecondition\(\s*"({REASON})"', text)]
+        for code, reason in together:
+            found.setdefault((reason, re.sub(r"(?<=[a-z])([A-Z])", r"_\1", code).upper()), path)
     return found
 
 
@@ -77,13 +99,18 @@ def problems():
 
 
 def main():
-    known, sources, protos = documented(), given(), promised()
+    known, in_code, protos = documented(), given(), promised()
     wrong = []
-    for reason, path in sorted({**sources, **protos}.items()):
+    for reason, path in sorted({**in_code, **protos}.items()):
         if reason not in known:
             wrong.append(f"{reason} ({path}) is not in docs/errors.md: say what the caller does")
-    for reason in sorted(known - set(sources) - set(protos)):
+    for reason in sorted(set(known) - set(in_code) - set(protos)):
         wrong.append(f"{reason} is in docs/errors.md, but nothing gives it")
+    codes = given_codes()
+    assert len(codes) > 200, "codes and reasons are written in another way now"
+    for (reason, code), path in sorted(codes.items()):
+        if reason in known and code not in known[reason]:
+            wrong.append(f"{reason} has code {code} in {path}, and not in docs/errors.md")
     named, in_table = problems()
     wrong += [f"{problem} is named by explain, but not in docs/operations.md, or the other way round" for problem in sorted(named ^ in_table)]
     print("\n".join(wrong) or f"{len(known)} reasons, all documented")

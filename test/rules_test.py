@@ -8,6 +8,13 @@ from testbed.metrics import fetch_promtool, fired_by
 from testbed.testing import main
 
 GIB = 1 << 30
+STRANDED = ('unreachable', 'draining', 'ld_limit', 'bad')
+
+
+def pool_of(capacity, free, **stranded):
+    """The figures of a pool, all in GiB; `stranded`: why so much of it can be given to nobody."""
+    return {'cxlpool_pool_capacity_bytes': capacity * GIB, 'cxlpool_pool_bytes{state="free"}': free * GIB} | {
+        f'cxlpool_pool_stranded_bytes{{why="{why}"}}': stranded.get(why, 0) * GIB for why in STRANDED}
 
 
 class RulesTest(unittest.TestCase):
@@ -19,8 +26,11 @@ class RulesTest(unittest.TestCase):
         """Of {name: values}, as promtool writes them; a figure is that for an hour."""
         labelled = [(f'{name[:-1]}, {self.WHO}}}' if name.endswith('}') else f'{name}{{{self.WHO}}}',
                      f'{value}x60' if isinstance(value, int) else value) for name, value in series.items()]
+        return self.fired_of(labelled, at)
+
+    def fired_of(self, series, at, every='1m'):
         with tempfile.TemporaryDirectory(prefix='cxlpool-rules-') as directory:
-            return fired_by(self.promtool, directory, labelled, at)
+            return fired_by(self.promtool, directory, series, at, every)
 
     WHO = 'instance="fm:1", job="cxlpool-fm"'
 
@@ -29,16 +39,38 @@ class RulesTest(unittest.TestCase):
             for largest, fires in ((32, False), (4, False), (3, True)):
                 with self.subTest(devices=devices, largest=largest):
                     # Of 64 GiB each, half of them free.
-                    pool = {'cxlpool_pool_capacity_bytes': devices * 64 * GIB,
-                            'cxlpool_pool_bytes{state="free"}': devices * 32 * GIB,
-                            'cxlpool_pool_most_free_device_bytes': 32 * GIB,
-                            'cxlpool_pool_largest_free_extent_bytes': largest * GIB}
+                    pool = {'cxlpool_pool_most_free_device_bytes': 32 * GIB, 'cxlpool_pool_largest_free_extent_bytes': largest * GIB}
+                    pool |= pool_of(devices * 64, devices * 32)
                     self.assertEqual(self.fired(pool), {'CxlpoolPoolFragmented'} if fires else set())
 
-    def test_a_pool_where_nothing_may_be_placed_is_not_in_pieces(self):
-        pool = {'cxlpool_pool_capacity_bytes': 64 * GIB, 'cxlpool_pool_bytes{state="free"}': 32 * GIB,
-                'cxlpool_pool_most_free_device_bytes': 0, 'cxlpool_pool_largest_free_extent_bytes': 0}
-        self.assertEqual(self.fired(pool), set())
+    def test_what_can_be_given_to_nobody_is_not_free(self):
+        in_one_piece = {'cxlpool_pool_most_free_device_bytes': 32 * GIB, 'cxlpool_pool_largest_free_extent_bytes': 32 * GIB}
+        self.assertEqual(self.fired(pool_of(64, 32) | in_one_piece), set())
+        for why in ('unreachable', 'draining', 'ld_limit'):
+            with self.subTest(why=why):
+                self.assertEqual(self.fired(pool_of(64, 32, **{why: 16}) | in_one_piece), set())
+                self.assertEqual(self.fired(pool_of(64, 32, **{why: 30}) | in_one_piece), {'CxlpoolPoolFull'})
+        self.assertEqual(self.fired(pool_of(64, 32, unreachable=10, draining=10, ld_limit=10) | in_one_piece), {'CxlpoolPoolFull'})
+        # What a broken device has is quarantined, and is not counted as free in the first place.
+        self.assertEqual(self.fired(pool_of(64, 32, bad=32) | in_one_piece), set())
+
+    def test_a_pool_where_nothing_may_be_placed_is_full_and_not_in_pieces(self):
+        pool = pool_of(64, 32, unreachable=32)
+        pool |= {'cxlpool_pool_most_free_device_bytes': 0, 'cxlpool_pool_largest_free_extent_bytes': 0}
+        self.assertEqual(self.fired(pool), {'CxlpoolPoolFull'})
+        # Small pieces on the only device that is left: that there is little of it counts, not how it lies.
+        pool = pool_of(64, 32, unreachable=30)
+        pool |= {'cxlpool_pool_most_free_device_bytes': 2 * GIB, 'cxlpool_pool_largest_free_extent_bytes': GIB // 8}
+        self.assertEqual(self.fired(pool), {'CxlpoolPoolFull'})
+
+    def test_a_device_that_the_fabric_does_not_show(self):
+        def states(device, **values):
+            return {f'cxlpool_device_state{{device="{device}", state="{state}"}}': value for state, value in values.items()}
+        well = states('cmm-0', in_service=1, draining=0, failed=0, unreachable=0)
+        self.assertEqual(self.fired(well), set())
+        self.assertEqual(self.fired(well | states('cmm-1', in_service=0, draining=0, failed=0, unreachable=1)), {'CxlpoolDeviceUnreachable'})
+        self.assertEqual(self.fired(well | states('cmm-1', in_service=0, unreachable='0x20 1x3 0x40')), set(), 'for a moment')
+        self.assertEqual(self.fired(well | states('cmm-1', in_service=0, draining=0, failed=1, unreachable=0)), set())
 
     def test_a_manager_that_starts_again_and_again(self):
         # As with a disk that fails each commit: what it counted is gone with it, and nobody has scraped it.
@@ -52,16 +84,20 @@ class RulesTest(unittest.TestCase):
         self.WHO = 'instance="host-a:1", job="cxlpool-agent"'
         self.assertEqual(self.fired({starts: '1x5 2x5 3x5 4x5 5x40'}, at=('20m',)), set())
 
-    def replicas(self, *managers, at=('45m',)):
-        """Of managers as (does it lead, how long ago it saw the store); None: it is down."""
+    def replicas(self, *managers, at=('45m',), replicated=1, pool=None):
+        """Of managers as (does it lead, how long ago it saw the store); None: it is down. `pool`: their label of that name."""
+        return self.fired_of(self.series_of(managers, replicated, pool), at)
+
+    @staticmethod
+    def series_of(managers, replicated=1, pool=None):
         series = []
         for number, manager in enumerate(managers):
-            who = f'{{instance="fm-{number}:1", job="cxlpool-fm"}}'
+            label = f', pool="{pool}"' if pool else ''
+            who = f'{{instance="{pool}-{number}:1", job="cxlpool-fm"{label}}}'
             values = {'up': 1, 'cxlpool_fm_leader': manager[0], 'cxlpool_fm_standby_age_seconds': manager[1],
-                      'cxlpool_fm_replicated': 1} if manager else {'up': 0}
+                      'cxlpool_fm_replicated': replicated} if manager else {'up': 0}
             series += [(name + who, f'{value}x60') for name, value in values.items()]
-        with tempfile.TemporaryDirectory(prefix='cxlpool-rules-') as directory:
-            return fired_by(self.promtool, directory, series, at)
+        return series
 
     def test_managers_that_stand_in_for_one_another(self):
         leads, stands_by = (1, 0), (0, 0.2)
@@ -70,10 +106,63 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(self.replicas(stands_by, stands_by), {'CxlpoolNoLeader'})
         self.assertEqual(self.replicas(leads, (0, 300)), {'CxlpoolNoStandby'})
         self.assertEqual(self.replicas(leads), {'CxlpoolNoStandby'})
-        self.assertEqual(self.replicas(leads, None), {'CxlpoolNoStandby', 'CxlpoolManagerDown'})
-        self.assertEqual(self.replicas(leads, None, at=('4m',)), {'CxlpoolManagerDown'})
         # Whose records are on its own disk has none to expect.
-        self.assertEqual(self.fired({'cxlpool_fm_leader': 1, 'cxlpool_fm_replicated': 0, 'cxlpool_fm_standby_age_seconds': 0}), set())
+        self.assertEqual(self.replicas(leads, replicated=0), set())
+
+    def test_a_manager_that_is_down(self):
+        leads, stands_by = (1, 0), (0, 0.2)
+        # The pool has no other one.
+        self.assertEqual(self.replicas(None), {'CxlpoolManagerDown'})
+        self.assertEqual(self.replicas(None, None), {'CxlpoolManagerDown'})
+        self.assertEqual(self.replicas(stands_by, None), {'CxlpoolManagerDown', 'CxlpoolNoLeader'})
+        # Another one leads: what is lost is a standby, the only one or one of two.
+        self.assertEqual(self.replicas(leads, None), {'CxlpoolNoStandby'})
+        self.assertEqual(self.replicas(leads, None, at=('4m',)), set())
+        self.assertEqual(self.replicas(leads, stands_by, None), {'CxlpoolStandbyDown'})
+        self.assertEqual(self.replicas(leads, (0, 300), None), {'CxlpoolNoStandby'})
+        self.assertEqual(self.replicas(leads, None, None), {'CxlpoolNoStandby'})
+
+    def test_a_manager_that_is_down_among_other_pools(self):
+        leads, stands_by = (1, 0), (0, 0.2)
+        # A manager that is alone is no stand-in for that of another pool.
+        alone = self.series_of([leads], replicated=0)
+        self.assertEqual(self.fired_of(alone + [('up{instance="other:1", job="cxlpool-fm"}', '0x60')], ('45m',)), {'CxlpoolManagerDown'})
+        well = self.series_of([leads, stands_by], pool='a')
+        self.assertEqual(self.fired_of(well + self.series_of([leads, stands_by], pool='b'), ('45m',)), set())
+        self.assertEqual(self.fired_of(well + self.series_of([None, None], pool='b'), ('45m',)), {'CxlpoolManagerDown'})
+        self.assertEqual(self.fired_of(well + self.series_of([stands_by, stands_by], pool='b'), ('45m',)), {'CxlpoolNoLeader'})
+
+    def backups(self, *managers, at, replicated=1):
+        """Of managers that have run for weeks, as values of when each took its last backup, in steps of ten minutes."""
+        series = []
+        for number, values in enumerate(managers):
+            who = f'{{instance="fm-{number}:1", job="cxlpool-fm"}}'
+            series += [('process_start_time_seconds' + who, '-2000000x300'), ('cxlpool_fm_replicated' + who, f'{replicated}x300'),
+                       ('cxlpool_backup_last_success_timestamp_seconds' + who, values)]
+        return self.fired_of(series, at, every='10m')
+
+    # Promtool's time begins at 0, and "0: none" is long ago.
+    NEVER = -1700000000
+
+    def test_backups(self):
+        old = {'CxlpoolBackupOld'}
+        self.assertEqual(self.backups(f'{self.NEVER}x300', at=('2h',)), old)
+        self.assertEqual(self.backups('-3600x300', at=('12h', '23h')), set())
+        self.assertEqual(self.backups('-3600x300', at=('25h',)), old)
+        # Of two pools, each with a manager of its own: the backup of one is not the other's.
+        for replicated, fires in ((0, old), (1, set())):
+            self.assertEqual(self.backups('0x300', f'{self.NEVER}x300', at=('12h',), replicated=replicated), fires)
+
+    def test_a_takeover_forgets_no_backup(self):
+        """The first manager takes a backup at nine hours and is gone at ten; the second one leads from then on, and knows of none."""
+        first = '-50000x53 32400x5 stale'
+        second = f'_x60 {self.NEVER}x240'
+        self.assertEqual(self.backups(first, second, at=('8h', '11h', '12h', '20h', '33h')), set())
+        self.assertEqual(self.backups(first, second, at=('35h',)), {'CxlpoolBackupOld'}, 'nobody has taken one since')
+        self.assertEqual(self.backups(first, f'_x60 {self.NEVER}x60 72000x180', at=('33h', '35h', '43h')), set(), 'the second one took one')
+        # And back, to a manager that was started anew, or was only a standby meanwhile.
+        self.assertEqual(self.backups(f'-50000x53 32400x5 stale _x20 {self.NEVER}x200', f'_x60 {self.NEVER}x20 stale', at=('12h', '20h', '33h')),
+                         set())
 
     def test_a_commit_that_failed(self):
         self.assertEqual(self.fired({'cxlpool_store_commit_failures_total': '0x20 1x40'}, at=('22m',)), {'CxlpoolStoreFailing'})

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -364,6 +365,14 @@ TEST_F(FsckTest, EarlierCopyIsNeverOverwritten) {
   EXPECT_EQ(ReasonOf(Run(true).status()), "BACKUP_EXISTS");
   EXPECT_EQ(Bytes(path_), before);
   EXPECT_EQ(Bytes(path_ + ".before-fsck"), "an earlier one");
+}
+
+TEST_F(FsckTest, AnotherUsersDatabaseIsToBeCheckedAsThatUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
+  ASSERT_EQ(chown(directory_.c_str(), 65534, 65534), 0);
+  const absl::Status status = Run().status();
+  EXPECT_EQ(ReasonOf(status), "STORE_UNSAFE_PATH") << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "`runuser -u nobody --`")) << status;
 }
 
 TEST_F(FsckTest, LaterReleasesRecordsAreLeftAlone) {

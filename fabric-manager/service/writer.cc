@@ -205,7 +205,8 @@ absl::Status Writer::Load(StoreImage image) {
   if (!status.ok()) {
     return absl::DataLossError(
         absl::StrCat("the store's records do not make a sound pool: ", status.message(),
-                     "; run `cxlpool fsck DB`, or restore a backup"));
+                     "; check and repair them, or restore a backup (docs/operations.md, Damage; "
+                     "where they are in etcd, docs/replicated.md, Damage)"));
   }
   meters_.audit_chain_ok = trail_.Load(meta_.audit, records);
   PublishLoaded(records, publication);

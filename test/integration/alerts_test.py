@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from testbed.certificates import reissue
+from testbed.emulated import SharedPool
 from testbed.metrics import MeteredPool, fetch_promtool, firing
 from testbed.pool import CliError
 from testbed.process import wait_until
@@ -71,6 +72,15 @@ class AlertsTest(FaultTest):
     def test_the_pool_is_full(self):
         self.pool.allocate('kv', '1984MiB', None, '--max-extents', '2')
         self.assertEqual(self.fired(), {'CxlpoolPoolFull'})
+        self.assert_over()
+
+    def test_what_is_free_is_where_nothing_may_be_placed(self):
+        for device in ('cmm-0', 'cmm-1'):
+            self.addCleanup(self.pool.cli, 'device', 'add', device)
+            self.pool.cli('device', 'drain', device)
+        self.assertEqual(self.fired(), {'CxlpoolPoolFull'})
+        for device in ('cmm-0', 'cmm-1'):
+            self.pool.cli('device', 'add', device)
         self.assert_over()
 
     def test_what_is_free_is_in_small_pieces(self):
@@ -203,6 +213,38 @@ class AlertsTest(FaultTest):
         self.pool.start_manager()
         self.pool.cli('audit', 'verify')
         self.assertEqual(self.pool.cli('event', 'list')['events'][-1]['who'], 'fsck')
+        self.assert_over()
+
+
+class MeteredSharedPool(MeteredPool, SharedPool):
+    pass
+
+
+class DeviceTest(FaultTest):
+    """A device goes, which only hosts show to the manager: of an emulated fabric no device does."""
+
+    @classmethod
+    def make_pool(cls, directory):
+        cls.promtool = fetch_promtool()
+        return MeteredSharedPool(BUILD, directory, hosts=('host-a',))
+
+    def restart_agent(self, config):
+        host = self.pool.hosts['host-a']
+        host.agent.kill()
+        host.config.write_text(config)
+        host.agent.start()
+
+    def test_a_device_is_gone(self):
+        config = self.pool.hosts['host-a'].config.read_text()
+        files = self.pool.files
+        without = config.replace(str([str(path) for path in files.values()]), str([str(files['cmm-0'])]))
+        self.assertNotEqual(without, config)
+        self.addCleanup(self.restart_agent, config)
+        self.restart_agent(without)
+        wait_until(lambda: self.pool.scrape().sum('cxlpool_device_state', device='cmm-1', state='unreachable') == 1, 60, 'it is not shown')
+        self.assertEqual(self.fired(at=('22m',)), set(), 'not before five minutes')
+        self.assertEqual(self.fired(), {'CxlpoolDeviceUnreachable'})
+        self.restart_agent(config)
         self.assert_over()
 
 

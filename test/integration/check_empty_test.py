@@ -37,6 +37,7 @@ class CheckEmptyTest(PoolTest):
         status, said = self.ask_manager()
         self.assertEqual(status, 1, said)
         self.assertIn('the pool has 1 Region: see `cxlpool region list`', said)
+        self.assertNotIn('another manager', said, 'nobody else has its records')
         status, said = self.ask_host('host-a')
         self.assertEqual(status, 1, said)
         self.assertIn('this host has 268435456 bytes of the pool', said)

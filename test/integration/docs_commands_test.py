@@ -17,10 +17,14 @@ BIN = BUILD / 'bin'
 TEXTS = ['README.md', 'CHANGELOG.md', *sorted(str(p.relative_to(REPOSITORY)) for p in REPOSITORY.glob('docs/*.md'))]
 PAGES = sorted(str(p.relative_to(REPOSITORY)) for p in REPOSITORY.glob('packaging/man/*.[158]*'))
 OURS = r'(?:cxlpool|cxlpool-fm|cxlpool-agent|pool-[a-z]+)'
+AS_MANAGER = 'runuser -u cxlpool -- '  # Before what root runs as the manager's user.
 
 # What the texts write where a reader puts his own.
 PLACEHOLDERS = {'HOST': 'host-a', 'NAME': 'kv', 'DEVICE': 'cmm-0', 'TENANT': 'ml', 'WHY': 'why', 'TEXT': 'why', 'ROLE': 'operator',
                 'TERM': '1h', 'SIZE': '1GiB', 'FILE': 'some-file', 'DB': 'some-file', 'DIR': 'some-dir', 'REGION': 'kv'}
+
+# Slurm's own hooks, which nobody types: of `slurm` the synopsis of docs/cli.md has what people call.
+BY_SLURM = {('slurm', hook) for hook in ('pools', 'validate', 'setup', 'real-size', 'paths', 'pre-run', 'teardown')}
 
 # Not even read by the command line here: what is in these blocks is run by a test of its own, or is no command of ours.
 ELSEWHERE = {'docs/install.md': 'test/systemd/install_page_test.py'}
@@ -48,7 +52,8 @@ def inline(name):
     if name in PAGES:
         return []
     prose = re.sub(r'^```.*?^```$', '', read(name), flags=re.M | re.S)
-    return [c for c in re.findall(r'`([^`]+)`', prose) if re.match(OURS + r'\s', c)]
+    found = [c.removeprefix(AS_MANAGER) for c in re.findall(r'`([^`]+)`', prose)]
+    return [c for c in found if re.match(OURS + r'\s', c)]
 
 
 def is_synopsis(line):
@@ -65,7 +70,7 @@ def commands(name):
         for line in block.splitlines():
             if line.startswith(' ' * 8):
                 continue  # It is within what a command prints.
-            line = re.sub(r'\s+#.*$', '', line.strip().removeprefix('$ '))
+            line = re.sub(r'\s+#.*$', '', line.strip().removeprefix('$ ').removeprefix(AS_MANAGER))
             if re.match(r'(?:CXLPOOL_\w+=\S+ )?(?:build/dev/bin/)?' + OURS + r'\s', line):
                 yield line, True
     for command in inline(name):
@@ -289,23 +294,52 @@ class ParseTest(unittest.TestCase):
             if word.startswith('-'):
                 self.assertIn(word.split('=')[0], out + top, f'{where}: {line}')
 
+    def help_of(self, *path):
+        done = subprocess.run([BIN / 'cxlpool', *path, '--help'], capture_output=True, text=True, timeout=30)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def section(self, path, title):
+        """What is named in that section of a command's help: subcommands without their aliases, or options."""
+        lines = re.search(rf'^{title}:\n(.*?)(?:\n\n|\Z)', self.help_of(*path), flags=re.M | re.S)
+        return re.findall(r'^  (?:-\w,)?([a-z-]+)', lines[1], flags=re.M) if lines else []
+
+    def all_commands(self, path=()):
+        """Each command that has no subcommand."""
+        below = self.section(path, 'Subcommands')
+        return [leaf for name in below for leaf in self.all_commands((*path, name))] if below else [path]
+
+    @staticmethod
+    def synopses():
+        """Command -> what docs/cli.md says that it takes. The man page's are made of the command line itself."""
+        synopsis = next(b for b in blocks('docs/cli.md') if '[GLOBAL] region allocate [NAME]' in b)
+        found = {}
+        for line in re.sub(r'\n\s+', ' ', synopsis).splitlines():
+            for part in re.split(r' \| (?=[a-z])', re.sub(r'^cxlpool( \[GLOBAL\])? ', '', line)):
+                part = re.sub(r'^(\w+) \[(\w+)\]$', r'\1 \2', part)  # `topology [show]`
+                path = tuple(itertools.takewhile(lambda word: re.fullmatch(r'[a-z]+', word), part.split()))
+                found[path] = f'{found.get(path, "")} {part}'.replace('--wait ...', '--wait --wait-timeout')
+        return found
+
     def test_every_option_of_the_synopses_exists(self):
-        for name in ('docs/cli.md',):  # The man page's are made of the command line itself.
-            synopsis = next(b for b in blocks(name) if '[GLOBAL] region allocate [NAME]' in b)
-            joined = re.sub(r'\n\s+', ' ', synopsis)
-            for line in joined.splitlines():
-                for part in re.split(r' \| (?=host|device|tenant|certificate|context|version)', line):
-                    words = part.replace('cxlpool', '').replace('[GLOBAL]', '').split()
-                    path = []
-                    for word in words:
-                        if not re.fullmatch(r'[a-z]+', word):
-                            break
-                        path.append(word)
-                    with self.subTest(name=name, command=part):
-                        done = subprocess.run([BIN / 'cxlpool', *path, '--help'], capture_output=True, text=True, timeout=30)
-                        self.assertEqual(done.returncode, 0, done.stderr)
-                        for option in re.findall(r'--[a-z][a-z-]*', part):
-                            self.assertIn(option, done.stdout)
+        for path, synopsis in self.synopses().items():
+            with self.subTest(command=path):
+                out = self.help_of(*path)
+                for option in re.findall(r'--[a-z][a-z-]*', synopsis):
+                    self.assertIn(option, out)
+
+    def test_every_command_and_option_is_in_the_synopses(self):
+        synopses = self.synopses()
+        every = self.all_commands()
+        self.assertGreater(len(every), 60)
+        self.assertLessEqual(BY_SLURM, set(every))
+        for path in every:
+            if path in BY_SLURM:
+                continue
+            with self.subTest(command=path):
+                self.assertIn(path, synopses)
+                has = set(re.findall(r'--[a-z][a-z-]*', synopses[path]))
+                self.assertEqual(set(self.section(path, 'Options')) - {'--help'} - has, set())
 
 
 def incomplete(line):

@@ -74,7 +74,10 @@ class EtcdStoreTest(PoolTest):
         there = self.write('etcd.toml', self.in_etcd())
         self.assertEqual('the pool has no Region\n', self.run_fm('--check-empty', '--config', there))
         self.run_fm('--copy-store', self.config, there)
-        self.assertIn('the pool has 1 Region:', self.run_fm('--check-empty', '--config', there, status=1))
+        said = self.run_fm('--check-empty', '--config', there, status=1)
+        self.assertIn('the pool has 1 Region:', said)
+        self.assertIn('where `cxlpool status` shows that another manager leads, that one keeps the pool', said)
+        self.assertIn('CXLPOOL_REMOVE_ANYWAY=1', said)
         self.assertIn('already (name another store.prefix', self.run_fm('--copy-store', self.config, there, status=1))
 
         self.run_on(self.in_etcd())

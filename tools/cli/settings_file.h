@@ -5,7 +5,7 @@
 //   manager = "fm.rack7.example:7600"
 //   ca = "prod/ca.pem"
 //   [contexts.lab]
-//   manager = "unix:/run/cxlpool/manager.sock"
+//   manager = "unix:/run/cxlpool-fm/fm.sock"
 //
 // The same settings at the top of the file count where no context is chosen. A context takes over
 // none of them: a key for one pool is not shown to another pool's manager. [slurm] is for a Slurm
@@ -25,7 +25,7 @@
 namespace cxlpool::cli {
 
 struct ConnectionSettings {
-  // "fm.example:7443", "unix:/run/cxlpool/manager.sock"; several with commas between them.
+  // "fm.example:7443", "unix:/run/cxlpool-fm/fm.sock"; several with commas between them.
   std::string manager;
   bool insecure = false;  // No TLS. Only for a Unix socket or a loopback address.
   std::string ca;         // PEM files, all three unless insecure; with a token `ca` is enough.

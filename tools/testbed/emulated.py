@@ -148,7 +148,7 @@ class SharedPool(EmulatedPool):
         return f'state = "{self.directory}/fabric"\n{devices}{hosts}'
 
     def agent_toml(self, name, bridges):
-        return f'[shared]\nfiles = {[str(path) for path in self.files.values()]}'
+        return f'[shared]\nfiles = {[str(path) for path in self.files.values()]}\n'
 
     def wait_hosts_online(self, timeout=60):
         super().wait_hosts_online(timeout)

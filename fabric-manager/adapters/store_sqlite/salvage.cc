@@ -248,7 +248,7 @@ absl::Status Damaged::Replace(const StoreMeta& meta, const std::vector<Row>& row
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DamagedDatabase>> DamagedDatabase::Open(const std::string& path) {
-  const absl::StatusOr<std::string> real = CheckStorePath(path);
+  const absl::StatusOr<std::string> real = CheckStorePath(path, StoreOpener::kCommand);
   if (!real.ok()) return real.status();
   if (!StoreFileExists(*real)) {
     return Refuse(absl::StatusCode::kNotFound, "STORE_MISSING",

@@ -102,10 +102,9 @@ absl::Status IncompleteError(const std::string& path, const std::string& what) {
   return Refuse(
       absl::StatusCode::kDataLoss, "STORE_INCOMPLETE",
       absl::StrCat("the store ", path, " may lack changes that were acknowledged: ", what),
-      absl::StrCat("see `cxlpool fsck ", path, "`; restore a backup, or repair with `cxlpool fsck ",
-                   path,
-                   " --repair`, which gives no byte away; if this is a backup that you just "
-                   "restored, move ",
+      absl::StrCat("see ", FsckCommand(path), "; restore a backup, or repair with ",
+                   FsckCommand(path, " --repair"),
+                   ", which gives no byte away; if this is a backup that you just restored, move ",
                    path, "-head and ", path, "-wal of the store before it away"));
 }
 

@@ -1,6 +1,7 @@
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
@@ -51,9 +53,34 @@ absl::Status SyncDirectory(const std::string& directory) {
   return absl::OkStatus();
 }
 
+// The user's name; the number of one that has none.
+std::string UserName(uid_t uid) {
+  struct passwd entry;
+  struct passwd* found = nullptr;
+  std::vector<char> buffer(size_t{16} << 10);
+  const int error = getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found);
+  return error == 0 && found != nullptr ? found->pw_name : absl::StrCat(uid);
+}
+
+// `what`: a file or directory of user `owner`, who is not the one that this process runs as. An
+// operator who checks the manager's database is not told to change its owner: the manager would
+// refuse it afterwards.
+absl::Status BelongsToAnother(const std::string& what, uid_t owner, StoreOpener opener) {
+  if (opener == StoreOpener::kManager) {
+    return Unsafe(
+        absl::StrCat(what, " belongs to user ", owner, ", the manager runs as ", geteuid()),
+        "chown it, or run the manager as its owner");
+  }
+  const std::string user = UserName(owner);
+  return Unsafe(absl::StrCat(what, " belongs to user ", user, ", and this command runs as ",
+                             UserName(geteuid())),
+                absl::StrCat("run the same command as that user, which root does with `runuser -u ",
+                             user, " --` before it, and leave the owner as it is"));
+}
+
 // Makes the directory where it is missing, and refuses one in which somebody else could put a file
 // of their own: it must be a directory, the manager's, and writable by no one else.
-absl::Status CheckDirectory(const std::string& directory) {
+absl::Status CheckDirectory(const std::string& directory, StoreOpener opener) {
   struct stat found;
   if (lstat(directory.c_str(), &found) != 0 && errno == ENOENT) {
     if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -73,9 +100,7 @@ absl::Status CheckDirectory(const std::string& directory) {
     return Unsafe(absl::StrCat(directory, " is not a directory"), "check store.path");
   }
   if (found.st_uid != geteuid()) {
-    return Unsafe(absl::StrCat("directory ", directory, " belongs to user ", found.st_uid,
-                               ", the manager runs as ", geteuid()),
-                  absl::StrCat("chown it, or run the manager as its owner"));
+    return BelongsToAnother(absl::StrCat("directory ", directory), found.st_uid, opener);
   }
   if ((found.st_mode & 022) != 0) {
     return Unsafe(absl::StrCat("directory ", directory, " can be written by others"),
@@ -85,7 +110,7 @@ absl::Status CheckDirectory(const std::string& directory) {
 }
 
 // Nothing there: OK. A symbolic link is refused, wherever it leads.
-absl::Status CheckFile(const std::string& file) {
+absl::Status CheckFile(const std::string& file, StoreOpener opener) {
   struct stat found;
   if (lstat(file.c_str(), &found) != 0) {
     if (errno == ENOENT) return absl::OkStatus();
@@ -96,11 +121,7 @@ absl::Status CheckFile(const std::string& file) {
                                                             : " is not a regular file"),
                   "name a plain file in store.path");
   }
-  if (found.st_uid != geteuid()) {
-    return Unsafe(
-        absl::StrCat(file, " belongs to user ", found.st_uid, ", the manager runs as ", geteuid()),
-        "chown it, or run the manager as its owner");
-  }
+  if (found.st_uid != geteuid()) return BelongsToAnother(file, found.st_uid, opener);
   if ((found.st_mode & 077) != 0) {
     return Unsafe(absl::StrCat(file, " is open to others"), absl::StrCat("chmod 0600 ", file));
   }
@@ -150,14 +171,19 @@ bool StoreFileExists(const std::string& path) {
   return lstat(path.c_str(), &found) == 0;
 }
 
+std::string FsckCommand(const std::string& path, absl::string_view flags) {
+  if (geteuid() == 0) return absl::StrCat("`cxlpool fsck ", path, flags, "`");
+  return absl::StrCat("`runuser -u ", UserName(geteuid()), " -- cxlpool fsck ", path, flags, "`");
+}
+
 // Answers the path with its directory resolved. A database that is missing or empty while files of
 // its own are there is damage: a new, empty one in its place would forget what is attached.
-absl::StatusOr<std::string> CheckStorePath(const std::string& path) {
+absl::StatusOr<std::string> CheckStorePath(const std::string& path, StoreOpener opener) {
   if (path.empty() || BaseOf(path).empty()) {
     return Unsafe(absl::StrCat("store.path \"", path, "\" names no file"), "name one");
   }
   const std::string directory = DirectoryOf(path);
-  if (absl::Status status = CheckDirectory(directory); !status.ok()) return status;
+  if (absl::Status status = CheckDirectory(directory, opener); !status.ok()) return status;
   char* const resolved = realpath(directory.c_str(), nullptr);
   if (resolved == nullptr) {
     return Unusable(absl::StrCat("cannot resolve ", directory), errno, "check store.path");
@@ -165,7 +191,7 @@ absl::StatusOr<std::string> CheckStorePath(const std::string& path) {
   const std::string real = absl::StrCat(resolved, "/", BaseOf(path));
   free(resolved);
   for (const char* suffix : {"", "-wal", "-head", "-journal", "-shm"}) {
-    if (absl::Status status = CheckFile(real + suffix); !status.ok()) return status;
+    if (absl::Status status = CheckFile(real + suffix, opener); !status.ok()) return status;
   }
   if (StoreFileExists(real) && SizeOf(real) == 0) return Corrupt(absl::StrCat(real, " is empty"));
   if (!StoreFileExists(real)) {

@@ -13,12 +13,22 @@
 
 namespace cxlpool::fm {
 
+// Who opens a database. What is refused is the same; what to do where it belongs to another user
+// is not: the manager needs one of its own, and an operator's command runs as the database's owner.
+enum class StoreOpener { kManager, kCommand };
+
 // Checks directory and file of `path` and answers the path without links in its directory part.
 // The last directory is made (0700) where it is missing. A missing file is OK.
 // FAILED_PRECONDITION/STORE_UNSAFE_PATH: a link, not a regular file, another owner, writable by
 //   others, more than one name. STORE_UNUSABLE: cannot be read or made.
 // DATA_LOSS/STORE_CORRUPT: the file is empty, or is missing beside a log or a head file of it.
-absl::StatusOr<std::string> CheckStorePath(const std::string& path);
+absl::StatusOr<std::string> CheckStorePath(const std::string& path,
+                                           StoreOpener opener = StoreOpener::kManager);
+
+// The command that checks the database at `path`, in backticks, for a message of this process to
+// root: as this process's user, since fsck refuses a database of another one. `flags` begins with a
+// blank, or is empty.
+std::string FsckCommand(const std::string& path, absl::string_view flags = "");
 
 // Whether there is a database at `path`.
 bool StoreFileExists(const std::string& path);

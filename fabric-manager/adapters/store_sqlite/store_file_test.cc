@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <utility>
 
 #include "proto/support/refusal.h"
 
@@ -13,6 +16,8 @@ namespace cxlpool::fm {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr uid_t kNobody = 65534;  // On every Debian.
 
 class StoreFileTest : public ::testing::Test {
  protected:
@@ -79,6 +84,40 @@ TEST_F(StoreFileTest, FileOpenToOthersOrWithTwoNamesIsRefused) {
   chmod(path_.c_str(), 0600);
   fs::create_hard_link(path_, directory_ + "/second");
   EXPECT_EQ(ReasonOf(CheckStorePath(path_).status()), "STORE_UNSAFE_PATH");
+}
+
+TEST_F(StoreFileTest, AnotherUsersFileIsRefusedAndEachIsToldItsWay) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
+  Write(path_, "x");
+  const auto told = [&](StoreOpener opener) {
+    const absl::Status status = CheckStorePath(path_, opener).status();
+    EXPECT_EQ(ReasonOf(status), "STORE_UNSAFE_PATH") << status;
+    const auto refusal = RefusalOf(status);
+    return refusal.has_value() ? std::pair(refusal->message, refusal->remedy)
+                               : std::pair<std::string, std::string>();
+  };
+  const std::string as_owner =
+      "run the same command as that user, which root does with `runuser -u nobody --` before it, "
+      "and leave the owner as it is";
+  // The file, and then the directory that it is in.
+  ASSERT_EQ(chown(path_.c_str(), kNobody, kNobody), 0);
+  for (const std::string& what : {path_, "directory " + directory_}) {
+    EXPECT_EQ(told(StoreOpener::kManager),
+              std::pair(what + " belongs to user 65534, the manager runs as 0",
+                        std::string("chown it, or run the manager as its owner")));
+    EXPECT_EQ(told(StoreOpener::kCommand),
+              std::pair(what + " belongs to user nobody, and this command runs as root", as_owner));
+    ASSERT_EQ(chown(directory_.c_str(), kNobody, kNobody), 0);
+  }
+}
+
+TEST_F(StoreFileTest, FsckIsNamedAsTheOwnerRunsIt) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  EXPECT_EQ(FsckCommand("/d/pool.db", " --repair"), "`cxlpool fsck /d/pool.db --repair`");
+  ASSERT_EQ(seteuid(kNobody), 0);
+  const std::string named = FsckCommand("/d/pool.db");
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_EQ(named, "`runuser -u nobody -- cxlpool fsck /d/pool.db`");
 }
 
 TEST_F(StoreFileTest, EmptyFileIsDamageNotANewPool) {
