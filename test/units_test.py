@@ -102,7 +102,9 @@ class SettingsTest(unittest.TestCase):
         self.assertRegex(self.units['fm']['MemoryMax'][0], r'^\d+G$')
         # The qemu driver has a thread for each host.
         self.assertGreaterEqual(int(self.units['fm']['TasksMax'][0]), constant('kMaxHostEntries', 'fabric-manager/model/pool/topology_entry.h') + 256)
-        self.assertGreaterEqual(int(self.units['agent']['TasksMax'][0]), 256)
+        # Each drain hook has a thread of the agent's, and tasks of its own.
+        runs = constant('kMaxDrainRuns', 'host-agent/local/drain_program.h')
+        self.assertGreaterEqual(int(self.units['agent']['TasksMax'][0]), 24 * runs + 256)
 
 
 class ModulesTest(unittest.TestCase):

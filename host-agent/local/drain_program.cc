@@ -2,6 +2,8 @@
 
 #include <sys/eventfd.h>
 
+#include <memory>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,9 +17,8 @@ namespace {
 
 constexpr char kWhat[] = "the drain hook";
 
-absl::Status HookError(absl::StatusCode code, const std::string& what) {
-  return Refuse(code, "DRAIN_HOOK", absl::StrCat("the drain hook ", what),
-                "what it wrote is in the agent's log");
+absl::Status NotRun(absl::StatusCode code, const std::string& why, const char* remedy) {
+  return Refuse(code, "DRAIN_HOOK", absl::StrCat(kWhat, " is not run: ", why), remedy);
 }
 
 // Those that live now. The pid of one that has ended may be anybody's: root's hook would end it.
@@ -91,24 +92,36 @@ void DrainProgram::JoinEnded() {
 }
 
 // The thread is stored under the lock that it takes before it ends, so it always finds itself in
-// `runs_`, unless Stop took it. A refusal is answered without the lock.
+// `runs_`, unless Stop took it. Where no thread is to be had (TasksMax of the unit), that is a
+// refusal like any other, and the core tries again later. A refusal is answered without the lock.
 void DrainProgram::Run(DrainRequest request, Done done) {
   absl::Status refused;
   {
     MutexLock lock(mutex_);
     JoinEnded();
     if (stopped_) {
-      refused = HookError(absl::StatusCode::kCancelled, "is not run: the agent stops");
+      refused = NotRun(absl::StatusCode::kCancelled, "the agent stops",
+                       "start the agent again: it runs the hook for what still waits");
     } else if (runs_.size() >= kMaxDrainRuns) {
-      refused = HookError(absl::StatusCode::kResourceExhausted,
-                          absl::StrCat("runs ", kMaxDrainRuns, " times already"));
+      refused = NotRun(absl::StatusCode::kResourceExhausted,
+                       absl::StrCat("it runs ", kMaxDrainRuns, " times already"),
+                       "let it end sooner, or lower release.drain_timeout");
     } else {
       const uint64_t id = ++last_id_;
-      runs_[id] = std::thread([this, id, path = path_, timeout = timeout_,
-                               request = std::move(request), done = std::move(done)]() mutable {
-        Follow(id, path, timeout, request, std::move(done));
-      });
-      return;
+      // Shared with the thread: what a thread was to have that is not made would be lost.
+      auto answer = std::make_shared<Done>(std::move(done));
+      try {
+        runs_[id] = std::thread(
+            [this, id, path = path_, timeout = timeout_, request = std::move(request),
+             answer]() mutable { Follow(id, path, timeout, request, std::move(*answer)); });
+        return;
+      } catch (const std::system_error& error) {
+        if (CXLPOOL_MUTANT("no-thread-ends-the-agent")) throw;
+        done = std::move(*answer);
+        refused = NotRun(absl::StatusCode::kResourceExhausted,
+                         absl::StrCat("no thread is to be had (", error.code().message(), ")"),
+                         "let it start fewer processes, or raise TasksMax= of the agent's unit");
+      }
     }
   }
   std::move(done)(std::move(refused));

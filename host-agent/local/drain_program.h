@@ -16,6 +16,9 @@
 // Its working directory is /, its input empty; the first 4 KiB of its output go to the log. When it
 // ends, or its time is up, what is left of its process group is killed.
 //
+// At most kMaxDrainRuns run at a time. One more, and one for which no thread is to be had, ends
+// with RESOURCE_EXHAUSTED at once.
+//
 // It runs with the agent's rights, so no one else may be able to change it (CheckDrainProgram).
 #ifndef CXLPOOL_HOST_AGENT_LOCAL_DRAIN_PROGRAM_H_
 #define CXLPOOL_HOST_AGENT_LOCAL_DRAIN_PROGRAM_H_
@@ -36,7 +39,8 @@
 
 namespace cxlpool::agent {
 
-inline constexpr size_t kMaxDrainRuns = 64;  // At a time: a thread and a process each.
+// A thread and a process each; TasksMax of the agent's unit has room for a few tasks more of each.
+inline constexpr size_t kMaxDrainRuns = 32;
 inline constexpr size_t kMaxDrainPids = 64;
 
 // As CheckProgram (proto/support/operator_program.h).

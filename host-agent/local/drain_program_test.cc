@@ -1,6 +1,7 @@
 #include "host-agent/local/drain_program.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -208,6 +209,46 @@ TEST_F(DrainProgramTest, TooManyAtOnceAreNotRun) {
   EXPECT_EQ(more.Wait().code(), absl::StatusCode::kResourceExhausted);
   hook.Stop();
   for (Answer& answer : answers) EXPECT_FALSE(answer.Wait().ok());
+}
+
+// Until it goes, no thread can be made: each is to have a stack larger than the address space.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_attr_t wanted;
+    EXPECT_EQ(::pthread_getattr_default_np(&before_), 0);
+    EXPECT_EQ(::pthread_getattr_default_np(&wanted), 0);
+    EXPECT_EQ(::pthread_attr_setstacksize(&wanted, size_t{1} << 62), 0);
+    EXPECT_EQ(::pthread_setattr_default_np(&wanted), 0);
+    ::pthread_attr_destroy(&wanted);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+  ~NoThreads() {
+    EXPECT_EQ(::pthread_setattr_default_np(&before_), 0);
+    ::pthread_attr_destroy(&before_);
+  }
+
+ private:
+  pthread_attr_t before_;
+};
+
+// With many programs that have threads of their own, the unit's TasksMax leaves none.
+TEST_F(DrainProgramTest, WhereNoThreadIsToBeHadItIsNotRunAndTheAgentGoesOn) {
+  Write(absl::StrCat("touch ", directory_, "/ran\n"));
+  DrainProgram hook(program_, absl::Seconds(20));
+  {
+    const NoThreads none;
+    Answer refused;
+    hook.Run(kRequest, refused.Take());
+    EXPECT_EQ(refused.Wait().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(ReasonOf(refused.Wait()), "DRAIN_HOOK");
+  }
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/ran"));
+  Answer again;
+  hook.Run(kRequest, again.Take());
+  EXPECT_TRUE(again.Wait().ok());
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/ran"));
 }
 
 TEST_F(DrainProgramTest, WhatOthersCouldChangeIsNotRun) {

@@ -1,5 +1,6 @@
 #include "host-agent/local/pidfd_watch.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/process_stat.h"
 
 namespace cxlpool::agent {
@@ -101,8 +103,16 @@ void PidfdWatch::Forget(const ProcessId& process) {
   std::move(watched.ended)(Cancelled());
 }
 
+// The pidfd says it, as it does to the thread: in /proc a process stays until its parent has waited
+// for it, and is a zombie there also where only its first thread has ended. Out of descriptors, it
+// counts as alive as long as /proc has it.
 bool PidfdWatch::HasEnded(const ProcessId& process) {
-  return process.start_ticks == 0 || StartTicksOf(process.pid) != process.start_ticks;
+  if (process.start_ticks == 0) return true;
+  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  // Read after the descriptor was opened, as in Watch.
+  if (StartTicksOf(process.pid) != process.start_ticks) return true;
+  pollfd state = {.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+  return pidfd.valid() && ::poll(&state, 1, 0) == 1 && !CXLPOOL_MUTANT("a-zombie-lives");
 }
 
 // The thread. `wake_` is never read, so once written it wakes the thread until that sees

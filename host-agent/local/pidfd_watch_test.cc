@@ -3,16 +3,24 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <functional>
 #include <future>
 #include <memory>
+#include <string>
+#include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "host-agent/local/processes.h"
 #include "proto/support/process_stat.h"
+
+extern "C" void __tsan_init() __attribute__((weak));  // Where ThreadSanitizer is.
 
 namespace cxlpool::agent {
 namespace {
@@ -106,6 +114,49 @@ TEST_F(PidfdWatchTest, StopAnswersEveryWatch) {
   auto late = Watch(child.id());
   ASSERT_TRUE(Ready(late));
   EXPECT_TRUE(absl::IsCancelled(late.get()));
+}
+
+bool HoldsSoon(const std::function<bool()>& holds) {
+  const auto until = std::chrono::steady_clock::now() + kSoon;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+TEST_F(PidfdWatchTest, AZombieHasEnded) {
+  const Child child;
+  const ProcessId id = child.id();
+  EXPECT_FALSE(watch_.HasEnded(id));
+  EXPECT_TRUE(watch_.HasEnded({id.pid, id.start_ticks - 1})) << "an earlier one of that pid";
+  EXPECT_TRUE(watch_.HasEnded({id.pid, 0}));
+  child.Kill();  // A zombie until it is waited for.
+  EXPECT_TRUE(HoldsSoon([&] { return watch_.HasEnded(id); }));
+  EXPECT_EQ(StartTicksOf(id.pid), id.start_ticks) << "it is still there to be seen";
+}
+
+// In /proc it is a zombie, and it has all that it had.
+TEST_F(PidfdWatchTest, AProcessLivesAsLongAsAnyThreadOfIt) {
+  if (&__tsan_init != nullptr) GTEST_SKIP() << "ThreadSanitizer lets no child have threads";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::thread([] {
+      while (true) ::pause();
+    }).detach();
+    ::syscall(SYS_exit, 0);  // This thread's own end.
+  }
+  const auto pid = static_cast<uint32_t>(child);
+  const ProcessId id = {.pid = pid, .start_ticks = StartTicksOf(pid)};
+  EXPECT_TRUE(HoldsSoon([&] {
+    std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
+    std::string number, name, state;
+    return stat >> number >> name >> state && state == "Z";
+  }));
+  EXPECT_FALSE(watch_.HasEnded(id));
+  ::kill(child, SIGKILL);
+  EXPECT_TRUE(HoldsSoon([&] { return watch_.HasEnded(id); }));
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(ProcessesTest, StartTicksStandBehindANameThatMayHoldAnything) {

@@ -310,7 +310,8 @@ TEST_F(ClientTest, AnErrorPrintsAsText) {
   EXPECT_EQ(text.find('\\'), std::string::npos) << "no bytes: " << text;
 }
 
-// The child shares the parent's connection: it must neither ask on it nor close what is open there.
+// The child shares the parent's connection: it must neither ask on it nor close what is open there,
+// nor wait for a lock that it has of a thread of its parent's.
 TEST_F(ClientTest, AForkedChildDoesNothingToItsParentsClient) {
   agent_.Add({.name = "regions/kv"});
   Pool client = Connect();
@@ -319,7 +320,9 @@ TEST_F(ClientTest, AForkedChildDoesNothingToItsParentsClient) {
   const size_t asked = agent_.Requests().size();
   const pid_t child = ::fork();
   if (child == 0) {
-    const bool refused = ReasonOf(client.List()) == "FORKED";
+    const bool refused = ReasonOf(client.List()) == "FORKED" &&
+                         ReasonOf((*region)->Check()) == "FORKED" &&
+                         ReasonOf((*region)->KeepThroughExec()) == "FORKED";
     region.reset();
     ::_exit(refused ? 0 : 1);
   }

@@ -285,7 +285,7 @@ Status Directory::Claim(uint32_t partition, bool take_over) {
   if (!map_->writable()) {
     return BadArgument("the map is read-only, and an owner writes", "map the Region writable");
   }
-  if (map_->region()->Forked()) return Forked();
+  if (map_->Forked()) return Forked();
   const uint64_t at = geometry.OwnerAt(partition);
   // Also of a map that was extended: only the newest knows in which descriptor what was added lies.
   const auto region =
@@ -630,7 +630,10 @@ Status Directory::Remove(std::string_view name) {
 
 // ---- What it is.
 
+// A forked child is refused before the lock, as everywhere here: another thread of the parent may
+// have had it, and then it is never free in the child.
 Status Directory::Describe(cxlpool_directory_info& info) const {
+  if (own_.has_value() && IsForked()) return Forked();
   info.partitions = memory_.geometry().partitions;
   info.entries = memory_.geometry().entries;
   info.keeps_objects = keeps_objects_ ? 1 : 0;
@@ -649,6 +652,8 @@ Status Directory::Describe(cxlpool_directory_info& info) const {
 }
 
 Status Directory::Check() const {
+  // The map has a lock, too, also where this Directory was opened in the child.
+  if (IsForked() || map_->Forked()) return Forked();
   if (Status status = map_->region()->hold.Check(); !status.ok()) return status;
   Superblock block;
   Status status = host_.Guarded([&] { block = Load(*map_); });

@@ -254,6 +254,7 @@ TEST_P(DirectoryTest, AForkedChildIsNoOwner) {
                          owner->Put("b", Bytes("x")).error().reason == "FORKED" &&
                          owner->Borrow("a").error().reason == "FORKED" &&
                          owner->Remove("a").error().reason == "FORKED" &&
+                         owner->Check().error().reason == "FORKED" &&
                          Directory::Open(mapping, {.partition = 1}).error().reason == "FORKED";
     room.reset();
     owner.reset();

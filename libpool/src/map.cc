@@ -45,6 +45,13 @@ Code MapCode(int error) {
   }
 }
 
+// The child has what is mapped already. A further range would be of a Region that its parent holds.
+Status OfTheParent(const std::string& name) {
+  return Refuse(Code::kFailedPrecondition, "FORKED",
+                Concat(name, " was opened by another process: this process was forked from it"),
+                "use what was mapped before the fork, or connect and open it in this process");
+}
+
 // Where a file stands for the DAX device, a map past its end would be found out by SIGBUS.
 Status CheckBacking(const OpenReply& region, const LocalSegment& segment, int fd) {
   struct stat file = {};
@@ -103,6 +110,9 @@ void* ReserveAt(void* wanted, uint64_t size) {
 StatusOr<std::shared_ptr<Map>> Map::Make(std::shared_ptr<const OpenedRegion> region,
                                          const MapOptions& options) {
   const OpenReply& reply = region->reply;
+  if (region->Forked() && !CXLPOOL_MUTANT("child-maps-its-parents-region")) {
+    return OfTheParent(reply.name);
+  }
   if (reply.mode == CXLPOOL_SYSTEM_RAM) {
     return Refuse(Code::kFailedPrecondition, "SYSTEM_RAM",
                   Concat(reply.name, " is system-ram on NUMA node ", reply.numa_node.value_or(-1),
@@ -207,6 +217,10 @@ bool Map::ReserveBehind(uint64_t wanted) const {
 // length grows last: who sees the new one sees what is there. On an error the range is as it was.
 Status Map::Extend(std::shared_ptr<const OpenedRegion> grown) {
   const OpenReply& reply = grown->reply;
+  // Before the lock, which a thread that the child does not have may have held at the fork.
+  if ((Forked() || grown->Forked()) && !CXLPOOL_MUTANT("child-extends-its-parents-map")) {
+    return OfTheParent(reply.name);
+  }
   if (reply.tag != tag_ || reply.generation != generation_) {
     return Refuse(Code::kFailedPrecondition, "STALE_GENERATION",
                   Concat("what is mapped is another Region than ", reply.name, " (tag ", tag_,

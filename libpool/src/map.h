@@ -10,6 +10,9 @@
 #ifndef CXLPOOL_LIBPOOL_SRC_MAP_H_
 #define CXLPOOL_LIBPOOL_SRC_MAP_H_
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -39,7 +42,7 @@ struct MapOptions {
 
 class Map {
  public:
-  // Errors as cxlpool_map_region.
+  // Errors as cxlpool_map_region. FAILED_PRECONDITION/FORKED: so does Extend answer in a child.
   static StatusOr<std::shared_ptr<Map>> Make(std::shared_ptr<const OpenedRegion> region,
                                              const MapOptions& options);
   Map(const Map&) = delete;
@@ -73,6 +76,9 @@ class Map {
   std::shared_ptr<const OpenedRegion> newest_region() const;
   const RegionUsage& usage() const { return *usage_; }
 
+  // In a child that was forked. Takes no lock: another thread of the parent may have had it.
+  bool Forked() const { return ::getpid() != process_; }
+
  private:
   Map(const MapOptions& options, const OpenReply& region);
 
@@ -93,6 +99,7 @@ class Map {
   const std::string tag_;
   const uint64_t generation_;
   const bool is_coherent_;
+  const pid_t process_ = ::getpid();    // That made it.
   const RegionUsage* usage_ = nullptr;  // Of the first of regions_. Null: nothing was mapped.
 
   mutable Mutex mutex_;

@@ -475,6 +475,57 @@ TEST_F(MappingTest, AForkedChildUnmapsWhateverOtherThreadsDidMeanwhile) {
   EXPECT_EQ(wrong, 0) << "the child waits for a lock that nobody has";
 }
 
+// What the parent mapped works in the child. More is refused, by whatever handle of the parent's.
+TEST_F(MappingTest, AForkedChildMapsNothingOfItsParents) {
+  agent_.Add({.name = kName});
+  const Region region = Open();
+  Mapping mapping = region.Map({.reserve_bytes = 4 * kMiB}).value();
+  mapping.data()[0] = std::byte{1};
+  agent_.Add({.name = kName, .segment_bytes = {kMiB, kMiB}});
+  const Region grown = client_->Open(kName).value();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(10);
+    mapping.mutable_bytes()[1] = std::byte{2};
+    if (ReasonOf(region.Map()) != "FORKED") ::_exit(1);
+    if (ReasonOf(mapping.Extend(grown)) != "FORKED") ::_exit(2);
+    const auto own = Pool::Connect({.socket_path = agent_.socket_path()}).value().Open(kName);
+    const auto mapped = own->Map();
+    if (!mapped.ok() || mapped->data()[0] != std::byte{1}) ::_exit(3);
+    ::_exit(ReasonOf(mapping.Extend(*own)) == "FORKED" && mapping.size() == kMiB ? 0 : 4);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "exit code " << WEXITSTATUS(status);
+  EXPECT_EQ(mapping.data()[1], std::byte{2});
+  EXPECT_TRUE(mapping.Extend(grown).ok());
+}
+
+// Another thread of the parent may have the lock of the map at the fork.
+TEST_F(MappingTest, AForkedChildIsRefusedWhateverOtherThreadsDidMeanwhile) {
+  agent_.Add({.name = kName});
+  Mapping mapping = Open().Map().value();
+  const Region same = client_->Open(kName).value();
+  std::atomic<bool> ends = false;
+  std::thread other([&] {
+    while (!ends) EXPECT_TRUE(mapping.Extend(same).ok() && same.Check().ok());
+  });
+  int wrong = 0;
+  for (int i = 0; i < 200 && wrong == 0; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(10);
+      const bool refused =
+          ReasonOf(mapping.Extend(same)) == "FORKED" && ReasonOf(same.Check()) == "FORKED";
+      ::_exit(refused ? 0 : 1);
+    }
+    ::waitpid(child, &wrong, 0);
+  }
+  ends = true;
+  other.join();
+  EXPECT_EQ(wrong, 0) << "not refused, or it waits for a lock that nobody has";
+}
+
 TEST_F(MappingTest, DescriptorsOfItsPartsAreThere) {
   agent_.Add({.name = kName, .segment_bytes = {kMiB, 2 * kMiB}});
   const Region region = Open();

@@ -154,6 +154,7 @@ StatusOr<std::shared_ptr<const OpenedRegion>> Session::Open(LocalRequest request
 }
 
 Status Session::CheckHold(uint64_t id) const {
+  if (Forked() && !CXLPOOL_MUTANT("child-asks-of-its-parents-hold")) return NotOurs();
   MutexLock lock(mutex_);
   const auto held = holds_.find(id);
   return held == holds_.end() ? Status() : held->second.status;

@@ -36,7 +36,9 @@
  * Threads: any number may use a handle at once, and their calls run side by side (up to
  * CXLPOOL_MAX_CALLS, then in turn); free a handle only when no call uses it.
  *
- * Fork: a child has its parent's mappings, and must not use its handles: calls answer
+ * Fork: a child has its parent's mappings, and may load from them and store to them, also by
+ * cxlpool_put, cxlpool_get and cxlpool_guard. It must not use its parent's handles for more: calls
+ * that ask the agent or that open, map, extend, check or change something answer
  * CXLPOOL_FAILED_PRECONDITION with reason FORKED, and freeing one has no effect outside the child.
  * As long as the child lives, what the parent had open stays in use. A program started by exec has
  * none of it.
