@@ -179,19 +179,28 @@ int LocalServer::WaitMs() const {
   return static_cast<int>(absl::ToInt64Milliseconds(left)) + 1;
 }
 
-// Whether there is a place for one more; makes it, if a connection that does nothing has one.
+// Whether there is a place for one more; makes it, if a connection that does nothing has one. What
+// made room for another while the core did not keep up may be more than there are places; that
+// takes none of root's.
 absl::Status LocalServer::FindPlace(const Connection& newcomer) {
   size_t users = 0;
   size_t of_uid = 0;
+  size_t of_root = 0;
+  const auto count = [&](uint32_t uid, bool privileged) {
+    ++(privileged ? of_root : users);
+    if (!privileged && uid == newcomer.peer.uid) ++of_uid;
+  };
   for (const auto& [id, connection] : connections_) {
-    if (connection.privileged) continue;
-    ++users;
-    if (connection.peer.uid == newcomer.peer.uid) ++of_uid;
+    count(connection.peer.uid, connection.privileged);
+  }
+  for (const auto& [id, place] : ending_) {
+    if (!CXLPOOL_MUTANT("ended-gives-its-place-at-once")) count(place.uid, place.privileged);
   }
   const size_t all_places = options_.max_connections + kPlacesForRoot;
   const bool too_many = !newcomer.privileged && of_uid >= options_.max_connections_per_uid;
-  const bool full = connections_.size() >= all_places ||
-                    (!newcomer.privileged && users >= options_.max_connections);
+  const bool full = newcomer.privileged
+                        ? of_root + std::min(users, options_.max_connections) >= all_places
+                        : users >= options_.max_connections;
   if (!too_many && (!full || EndIdlest())) return absl::OkStatus();
   return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_CONNECTIONS",
                 absl::StrCat("the agent serves at most ", options_.max_connections,
@@ -292,10 +301,13 @@ void LocalServer::OnReadable(Connection& connection) {
 
 void LocalServer::TakeAnswers() {
   std::deque<Answer> answers;
+  std::vector<uint64_t> ended;
   {
     MutexLock lock(mailbox_->mutex);
     answers.swap(mailbox_->answers);
+    ended.swap(mailbox_->ended);
   }
+  for (const uint64_t id : ended) ending_.erase(id);
   for (Answer& answer : answers) {
     const auto it = connections_.find(answer.connection);
     if (it == connections_.end()) continue;  // Its descriptors close with it.
@@ -359,12 +371,21 @@ void LocalServer::EndOverdue() {
   }
 }
 
+// Closes the socket now. Of a connection that was served the request may still wait for the core,
+// with all that came along, and so does its end: the place is free when the core has seen both.
 void LocalServer::End(uint64_t id) {
   const auto it = connections_.find(id);
+  const Place place = {.uid = it->second.peer.uid, .privileged = it->second.privileged};
   const bool served = it->second.served;
   connections_.erase(it);
   if (!served) return;
-  executor_->Post([service = service_, id] { service->ConnectionEnded(id); });
+  ending_.emplace(id, place);
+  executor_->Post([service = service_, mailbox = mailbox_, id] {
+    service->ConnectionEnded(id);
+    MutexLock lock(mailbox->mutex);
+    mailbox->ended.push_back(id);
+    ::eventfd_write(mailbox->wake.get(), 1);
+  });
 }
 
 }  // namespace cxlpool::agent

@@ -1,9 +1,11 @@
 // The AF_UNIX server for applications on this host: local.proto over SOCK_SEQPACKET.
 //
 // One I/O thread of its own moves packets; every request runs on the core's Executor. A
-// connection has one request under way; what it sends meanwhile waits in its socket buffer, so a
-// peer can never make this process hold more than one packet each way. The end of a connection
-// closes what it had open. A descriptor that comes is kept where it is the page of counters of a
+// connection has one request under way; what it sends meanwhile waits in its socket buffer. The end
+// of a connection closes what it had open. One that the core has had a request of keeps its place
+// until the core has seen its end. So what waits for the core is bounded, also where peers connect,
+// ask and hang up over and over: for each place at most one packet each way, one descriptor, and
+// one end. A descriptor that comes is kept where it is the page of counters of a
 // LocalUsageRequest; any other is dropped, without waiting for that. A packet that is
 // no LocalRequest gets an INVALID_ARGUMENT reply and ends the connection; a larger one than 64 KiB
 // ends it at once.
@@ -78,6 +80,11 @@ class LocalServer {
     absl::Duration asked_at;  // On the clock's Elapsed: when it connected, or was answered last.
     bool idle() const { return !busy && !holds && unsent.empty(); }
   };
+  // Of a connection that has ended.
+  struct Place {
+    uint32_t uid = 0;
+    bool privileged = false;
+  };
   // Identify the listener, the mailbox and connections towards epoll.
   static constexpr uint64_t kListener = 0;
   static constexpr uint64_t kMailbox = 1;
@@ -111,12 +118,15 @@ class LocalServer {
   DescriptorBin bin_;
   UniqueFd spare_;  // Given up for a moment when the process is out of descriptors.
   std::map<uint64_t, Connection> connections_;  // The I/O thread's.
+  // Its as well: have ended, and the core has yet to see that.
+  std::map<uint64_t, Place> ending_;
   uint64_t last_connection_ = kFirstConnection;
 
   // Shared with answers that are on their way from the core.
   struct Mailbox {
     Mutex mutex;
     std::deque<Answer> answers ABSL_GUARDED_BY(mutex);
+    std::vector<uint64_t> ended ABSL_GUARDED_BY(mutex);  // The core has seen these end.
     bool stopping ABSL_GUARDED_BY(mutex) = false;
     UniqueFd wake;  // eventfd.
   };

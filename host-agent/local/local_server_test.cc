@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -113,6 +115,27 @@ class LocalServerTest : public testing::Test {
     // The kernel tells of the hang-up first.
     if (answer.code() == -1) answer = Receive(socket.get());
     return answer.code() == 0 ? "OK" : answer.code() == -1 ? "-" : answer.error().reason();
+  }
+
+  // Hangs up once the agent has read the request. False: it refused the connection.
+  static bool AsksAndHangsUp(UniqueFd socket) {
+    const std::string request = ListRequest().SerializeAsString();
+    if (::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) return false;
+    int unread = 1;
+    for (int i = 0; i < 20'000 && unread != 0; ++i) {
+      EXPECT_EQ(::ioctl(socket.get(), SIOCOUTQ, &unread), 0);
+      if (unread != 0) ::poll(nullptr, 0, 1);
+    }
+    EXPECT_EQ(unread, 0);
+    pollfd state = {.fd = socket.get(), .events = 0, .revents = 0};
+    return ::poll(&state, 1, 0) == 0;
+  }
+
+  // Until what is returned is set the core does nothing.
+  std::unique_ptr<std::promise<void>> HoldTheCore() {
+    auto go_on = std::make_unique<std::promise<void>>();
+    loop_.Post([until = go_on->get_future().share()] { until.wait(); });
+    return go_on;
   }
 
   static void Send(int socket, const std::string& bytes) {
@@ -384,6 +407,32 @@ TEST_F(LocalServerTest, RootFindsAPlaceWhenUsersHaveTakenAll) {
   const UniqueFd third = BusyAs(1002);
   EXPECT_EQ(ListAs(1003), "TOO_MANY_CONNECTIONS") << "for all users";
   EXPECT_EQ(ListAs(0), "OK");
+}
+
+// Else what they asked for would wait for the core without end, and with it what is next.
+TEST_F(LocalServerTest, WhoHangsUpKeepsThePlaceUntilTheCoreHasSeenTheEnd) {
+  ASSERT_TRUE(Start({.path = "", .max_connections = 2}).ok());
+  const auto go_on = HoldTheCore();
+  size_t asked = 0;
+  while (asked < 100 && AsksAndHangsUp(Connect())) ++asked;
+  EXPECT_EQ(asked, 2 + LocalServer::kPlacesForRoot);
+  go_on->set_value();
+  int tries = 2000;
+  while (!AsksAndHangsUp(Connect()) && --tries > 0) ::poll(nullptr, 0, 5);
+  EXPECT_GT(tries, 0) << "the places are free again";
+}
+
+TEST_F(LocalServerTest, WhoHangsUpTakesNoMorePlacesThanAUserMayHave) {
+  if (::geteuid() != 0) GTEST_SKIP() << kNeedsRoot;
+  ASSERT_TRUE(Start({.path = "", .max_connections = 3, .max_connections_per_uid = 2}).ok());
+  const auto go_on = HoldTheCore();
+  EXPECT_TRUE(AsksAndHangsUp(ConnectAs(1001)));
+  EXPECT_TRUE(AsksAndHangsUp(ConnectAs(1001)));
+  EXPECT_FALSE(AsksAndHangsUp(ConnectAs(1001))) << "for one user";
+  EXPECT_TRUE(AsksAndHangsUp(ConnectAs(1002)));
+  EXPECT_FALSE(AsksAndHangsUp(ConnectAs(1003))) << "for all users";
+  EXPECT_TRUE(AsksAndHangsUp(Connect())) << "and root has places left";
+  go_on->set_value();
 }
 
 TEST_F(LocalServerTest, WhoDoesNothingMakesRoom) {

@@ -6,6 +6,8 @@
 #ifndef CXLPOOL_HOST_AGENT_PORTS_MANAGER_LINK_H_
 #define CXLPOOL_HOST_AGENT_PORTS_MANAGER_LINK_H_
 
+#include <cstddef>
+
 #include "absl/functional/any_invocable.h"
 #include "cxlpool/v1/host_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
@@ -30,6 +32,9 @@ inline bool IsPermanent(const absl::Status& why) {
       return false;
   }
 }
+
+// Calls of a link that may be under way.
+inline constexpr size_t kMaxManagerCalls = 256;
 
 class ManagerLink {
  public:
@@ -63,7 +68,8 @@ class ManagerLink {
   virtual void Answer(uint64_t task_id, absl::StatusOr<v1::DeviceLook> look) = 0;
 
   // PoolService calls under the host's certificate. Deadline 30 s.
-  // UNAVAILABLE/MANAGER_UNREACHABLE: retry with the same request_id.
+  // UNAVAILABLE/MANAGER_UNREACHABLE: retry with the same request_id. RESOURCE_EXHAUSTED/QUEUE_FULL:
+  // kMaxManagerCalls are under way.
   virtual void Allocate(v1::AllocateRegionRequest request,
                         DoneWith<v1::AllocateRegionResponse> done) = 0;
   virtual void Release(v1::ReleaseRegionRequest request,

@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
+#include "host-agent/ports/manager_link.h"
 #include "proto/support/executor.h"
 #include "proto/support/mutex.h"
 #include "proto/support/status_wire.h"
@@ -66,7 +67,7 @@ class UnaryCalls {
   void Stop();
 
  private:
-  static constexpr size_t kMaxCalls = 256;
+  static constexpr size_t kMaxCalls = kMaxManagerCalls;
 
   absl::Status Enter(const std::shared_ptr<grpc::ClientContext>& context);
   void Leave(std::shared_ptr<grpc::ClientContext> context);

@@ -25,16 +25,19 @@ void FaultService::Ask(uint64_t connection, const v1::LocalFaultsRequest& reques
   // A number that this agent has not reached came from an agent before it: begin at the start.
   if (waiting.after > core_->faults().last_sequence()) waiting.after = 0;
   if (TryToFinish(waiting)) return;
+  const absl::Duration deadline = waiting.deadline;
   waiting_.emplace(connection, std::move(waiting));
-  executor_->PostAfter(wait, [this, alive = std::weak_ptr<bool>(alive_)] {
-    if (!alive.expired()) Serve();
-  });
+  timer_.By(deadline);
 }
 
-void FaultService::Serve() {
+absl::Duration FaultService::Serve() {
+  absl::Duration next = absl::InfiniteDuration();
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    it = TryToFinish(it->second) ? waiting_.erase(it) : std::next(it);
+    const bool finished = TryToFinish(it->second);
+    if (!finished) next = std::min(next, it->second.deadline);
+    it = finished ? waiting_.erase(it) : std::next(it);
   }
+  return next;
 }
 
 bool FaultService::TryToFinish(Waiting& waiting) {

@@ -8,12 +8,12 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "cxlpool/v1/local.pb.h"
 #include "host-agent/service/agent_core.h"
+#include "host-agent/service/wait_timer.h"
 
 namespace cxlpool::agent {
 
@@ -28,7 +28,7 @@ class FaultService {
 
   // All outlive this.
   FaultService(const AgentCore* core, Executor* executor, Clock* clock)
-      : core_(core), executor_(executor), clock_(clock) {}
+      : core_(core), clock_(clock), timer_(executor, clock, [this] { return Serve(); }) {}
 
   // `done` is called on the core's thread, perhaps before this returns; never after Forget. The
   // connection has no other request that waits.
@@ -38,8 +38,8 @@ class FaultService {
   bool Waits(uint64_t connection) const { return waiting_.contains(connection); }
   void Forget(uint64_t connection) { waiting_.erase(connection); }
 
-  // Answers those for whom something has come.
-  void Serve();
+  // Answers those for whom something has come, and returns the earliest deadline of the others.
+  absl::Duration Serve();
 
  private:
   struct Waiting {
@@ -64,10 +64,9 @@ class FaultService {
   bool TryToFinish(Waiting& waiting);
 
   const AgentCore* const core_;
-  Executor* const executor_;
   Clock* const clock_;
   std::map<uint64_t, Waiting> waiting_;  // By connection.
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  WaitTimer timer_;
 };
 
 }  // namespace cxlpool::agent

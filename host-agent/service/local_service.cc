@@ -9,7 +9,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "host-agent/service/posted.h"
 #include "host-agent/service/reports.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
@@ -49,29 +48,6 @@ absl::Status StillAllocated(const std::string& name, const absl::Status& why) {
 }
 
 bool MayComeOnline(const absl::Status& status) { return ReasonOf(status) == "NOT_ONLINE_YET"; }
-
-v1::Attachment::State AttachmentStateOf(const Attachment& attachment, const HostObservation& host) {
-  bool any_memdev = false;
-  bool stopped = true;
-  bool failed = false;
-  for (const Segment& segment : attachment.segments) {
-    const v1::SegmentState state = SegmentStateOf(segment, host);
-    any_memdev |= state != v1::SEGMENT_ABSENT;
-    stopped &= state == v1::SEGMENT_ABSENT || state == v1::SEGMENT_PRESENT;
-    failed |= segment.error.has_value();
-  }
-  switch (attachment.offer.want()) {
-    case v1::Offer::WANT_EJECTED:
-      return v1::Attachment::EJECTING;
-    case v1::Offer::WANT_OFFLINE:
-      if (stopped) return v1::Attachment::OFFLINE;
-      return failed ? v1::Attachment::RELEASE_BLOCKED : v1::Attachment::ONLINE;
-    default:
-      break;
-  }
-  if (UsableSegments(attachment, host) > 0) return v1::Attachment::ONLINE;
-  return any_memdev ? v1::Attachment::BOUND : v1::Attachment::WANTED;
-}
 
 // The node of one more of a system-ram Region's segments.
 void AddNode(int node, v1::LocalOpenResponse& open) {
@@ -132,18 +108,19 @@ LocalService::LocalService(LocalPolicy policy, AgentCore* core, Executor* execut
                            HostMemory* memory, ManagerLink* link, DevicePaths* paths)
     : policy_(std::move(policy)),
       core_(core),
-      executor_(executor),
       clock_(clock),
       memory_(memory),
-      link_(link),
+      calls_(&policy_, link, executor),
       faults_(core, executor, clock),
       paths_(paths),
-      holders_(core, executor, clock, link) {
+      holders_(core, executor, clock, link),
+      timer_(executor, clock, [this] { return ServeWaiters(); }) {
   core_->AddOnChange([this, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired()) return;
     usage_.Saw(core_->attachments());
     DropPathsOfGone();
     ServeWaiters();
+    faults_.Serve();
     holders_.Saw();
   });
 }
@@ -203,13 +180,16 @@ void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, Local
                           "the request has no body", "use a libpool of the agent's release")));
 }
 
+// The core plans anew only where something was open: else everybody who connects and hangs up, over
+// and over, would have it do nothing else.
 void LocalService::ConnectionEnded(uint64_t connection) {
+  const bool had_uses = core_->opens().CountFor(connection) != 0;
   pending_.erase(connection);
   faults_.Forget(connection);
   core_->opens().CloseConnection(connection);
   holders_.Forget(connection);
   paths_.CloseConnection(connection);
-  core_->Reconsider();
+  if (had_uses || CXLPOOL_MUTANT("every-end-is-planned-for")) core_->Reconsider();
 }
 
 // --- Who may.
@@ -413,10 +393,9 @@ void LocalService::WaitFor(Pending pending, absl::Duration wait) {
   wait = std::min(wait, kMaxLocalWait);
   pending.deadline = clock_->Elapsed() + wait;
   if (TryToFinish(pending)) return;
+  const absl::Duration deadline = pending.deadline;
   Keep(std::move(pending));
-  executor_->PostAfter(wait, [this, alive = std::weak_ptr<bool>(alive_)] {
-    if (!alive.expired()) ServeWaiters();
-  });
+  timer_.By(deadline);
 }
 
 bool LocalService::TryToFinish(Pending& pending) {
@@ -442,12 +421,15 @@ bool LocalService::TryToFinish(Pending& pending) {
   return true;
 }
 
-void LocalService::ServeWaiters() {
+absl::Duration LocalService::ServeWaiters() {
+  absl::Duration next = absl::InfiniteDuration();
   for (auto it = pending_.begin(); it != pending_.end();) {
-    const bool finished = !it->second.name.empty() && TryToFinish(it->second);
+    const bool waits = !it->second.name.empty();
+    const bool finished = waits && TryToFinish(it->second);
+    if (waits && !finished) next = std::min(next, it->second.deadline);
     it = finished ? pending_.erase(it) : std::next(it);
   }
-  faults_.Serve();
+  return next;
 }
 
 // --- From what is attached.
@@ -508,10 +490,11 @@ LocalReply LocalService::TakeUsage(const LocalPeer& peer, UniqueFd page) {
 }
 
 LocalReply LocalService::Close(const LocalPeer& peer, const v1::LocalCloseRequest& request) {
+  const bool had_uses = core_->opens().CountFor(peer.connection) != 0;
   core_->opens().Close(peer.connection, request.name());
   holders_.Closed();
   paths_.Close(peer.connection, request.name());
-  core_->Reconsider();
+  if (had_uses) core_->Reconsider();
   LocalReply reply;
   reply.response.mutable_close();
   return reply;
@@ -599,7 +582,7 @@ void LocalService::Allocate(const v1::LocalAllocateRequest& request, Pending pen
     usage_.End(id, response, clock_->Elapsed());
     OnAllocated(connection, number, std::move(response));
   };
-  link_->Allocate(std::move(forward), Posted(executor_, alive_, std::move(answered)));
+  calls_.Allocate(uid, std::move(forward), std::move(answered));
 }
 
 void LocalService::OnAllocated(uint64_t connection, uint64_t number,
@@ -639,6 +622,7 @@ void LocalService::Release(const v1::LocalReleaseRequest& request, Pending pendi
   }
   v1::GetRegionRequest ask;
   ask.set_name(request.name());
+  const uint32_t uid = pending.peer.uid;
   const uint64_t connection = pending.peer.connection;
   const uint64_t number = pending.number;
   Keep(std::move(pending));
@@ -646,7 +630,7 @@ void LocalService::Release(const v1::LocalReleaseRequest& request, Pending pendi
               id = request.request_id()](const absl::StatusOr<v1::Region>& region) {
     OnGot(connection, number, id, region);
   };
-  link_->Get(std::move(ask), Posted(executor_, alive_, std::move(got)));
+  calls_.Get(uid, std::move(ask), std::move(got));
 }
 
 void LocalService::OnGot(uint64_t connection, uint64_t number, const std::string& request_id,
@@ -673,6 +657,7 @@ void LocalService::ReleaseIfMay(const std::string& request_id, const std::string
     forward.set_tenant(rights.tenant);
     if (rights.maker_uid == peer.uid) forward.set_maker_uid(peer.uid);
   }
+  const uint32_t uid = peer.uid;
   const uint64_t connection = peer.connection;
   const uint64_t number = pending.number;
   Keep(std::move(pending));
@@ -684,7 +669,7 @@ void LocalService::ReleaseIfMay(const std::string& request_id, const std::string
     reply.response.mutable_release();
     std::move(pending->done)(response.ok() ? std::move(reply) : RefusedReply(response.status()));
   };
-  link_->Release(std::move(forward), Posted(executor_, alive_, std::move(answered)));
+  calls_.Release(uid, std::move(forward), std::move(answered));
 }
 
 // The request, if its connection still waits for the answer.

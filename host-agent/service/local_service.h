@@ -10,8 +10,9 @@
 // Region that this host has no Offer of, Release asks the manager first. What is released is named
 // by its tag: a name may be another Region's by the time that the manager reads it.
 //
-// One request at a time a connection; an answer for a connection that has ended is dropped. On
-// the core's thread only. Waits end by their deadline.
+// One request at a time a connection; an answer for a connection that has ended is dropped. What
+// goes on without it is bounded: calls to the manager for each user (user_calls.h), and timers
+// (wait_timer.h). On the core's thread only. Waits end by their deadline.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_LOCAL_SERVICE_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_LOCAL_SERVICE_H_
 
@@ -29,7 +30,9 @@
 #include "host-agent/service/fault_service.h"
 #include "host-agent/service/holder_reports.h"
 #include "host-agent/service/path_table.h"
+#include "host-agent/service/user_calls.h"
 #include "host-agent/service/user_usage.h"
+#include "host-agent/service/wait_timer.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool::agent {
@@ -144,23 +147,24 @@ class LocalService {
                                                          const std::string& tag) const;
   // True if answered.
   bool TryToFinish(Pending& pending);
-  void ServeWaiters();
+  // Returns the earliest deadline of those that wait on.
+  absl::Duration ServeWaiters();
   void WaitFor(Pending pending, absl::Duration wait);
   // Puts aside; the previous request of the connection must have been answered.
   void Keep(Pending pending);
 
   const LocalPolicy policy_;
   AgentCore* const core_;
-  Executor* const executor_;
   Clock* const clock_;
   HostMemory* const memory_;
-  ManagerLink* const link_;
 
+  UserCalls calls_;
   FaultService faults_;
   PathTable paths_;
   HolderReports holders_;
   uint64_t last_number_ = 0;
   std::map<uint64_t, Pending> pending_;  // By connection.
+  WaitTimer timer_;
   UserUsageTable usage_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -171,6 +171,30 @@ v1::Segment SegmentMessage(const Segment& segment, const HostObservation& host) 
   return message;
 }
 
+// A segment that has failed blocks a release only as long as something of the Region is still up.
+v1::Attachment::State AttachmentStateOf(const Attachment& attachment, const HostObservation& host) {
+  bool any_memdev = false;
+  bool stopped = true;
+  bool failed = false;
+  for (const Segment& segment : attachment.segments) {
+    const v1::SegmentState state = SegmentStateOf(segment, host);
+    any_memdev |= state != v1::SEGMENT_ABSENT;
+    stopped &= state == v1::SEGMENT_ABSENT || state == v1::SEGMENT_PRESENT;
+    failed |= segment.error.has_value();
+  }
+  switch (attachment.offer.want()) {
+    case v1::Offer::WANT_EJECTED:
+      return v1::Attachment::EJECTING;
+    case v1::Offer::WANT_OFFLINE:
+      if (stopped) return v1::Attachment::OFFLINE;
+      return failed ? v1::Attachment::RELEASE_BLOCKED : v1::Attachment::ONLINE;
+    default:
+      break;
+  }
+  if (UsableSegments(attachment, host) > 0) return v1::Attachment::ONLINE;
+  return any_memdev ? v1::Attachment::BOUND : v1::Attachment::WANTED;
+}
+
 // `report` must copy what it keeps: `status` is filled anew for the next segment. A memdev that no
 // Offer names is reported with an empty key, and the manager decides what becomes of it.
 void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,

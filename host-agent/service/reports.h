@@ -71,8 +71,9 @@ void FillReport(const SegmentStatus& status, uint32_t opens, v1::SegmentReport& 
 // A failed step. INVALID_ARGUMENT and UNIMPLEMENTED will not get better by trying: permanent.
 v1::SegmentError ErrorOf(const absl::Status& status);
 
-// What the segment is now, as the API shows it.
+// What the segment is now, as the API shows it, and the Attachment.
 v1::Segment SegmentMessage(const Segment& segment, const HostObservation& host);
+v1::Attachment::State AttachmentStateOf(const Attachment& attachment, const HostObservation& host);
 
 }  // namespace cxlpool::agent
 
