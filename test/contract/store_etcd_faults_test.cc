@@ -271,8 +271,13 @@ TEST(EtcdFaultsTest, TheEndOfAFoldThatComesAgainLateHasNoEffect) {
       model[key] = value;
       ASSERT_TRUE(owner.CommitNext({{key, value}}).ok());
     }
-  }  // Ends once what it had begun to fold is folded.
-  ASSERT_TRUE(etcd.RepeatBeforeLast("/pool/folded"));
+    // Until it folds no more.
+    for (int64_t seen = 0; seen != etcd.revision();) {
+      seen = etcd.revision();
+      absl::SleepFor(absl::Milliseconds(300));
+    }
+    ASSERT_TRUE(etcd.RepeatBeforeLast("/pool/folded"));
+  }
   StoreClient next(*MakeEtcdStore(options));
   const auto image = next.Open();
   ASSERT_TRUE(image.ok()) << image.status();

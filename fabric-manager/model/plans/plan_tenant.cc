@@ -92,7 +92,7 @@ absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const Caller& ca
     return Refuse(
         absl::StatusCode::kFailedPrecondition, "TENANT_HAS_HOSTS",
         absl::StrCat("host \"", id, "\" may allocate for tenant \"", tenant, "\""),
-        absl::StrCat("enrol it for others first: `cxlpool host enrol ", id, " --tenant OTHER`"),
+        absl::StrCat("enrol it for others first: `cxlpool host enrol ", id, " --tenant default`"),
         {{"tenant", tenant}, {"host", id}});
   }
   return Change{Erased{known->key}};
