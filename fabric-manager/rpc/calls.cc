@@ -309,6 +309,8 @@ void Calls::SetAdmins(const std::vector<std::string>& admins) {
   JudgeAgain();
 }
 
+void Calls::WatchRoleBindings() { WatchRoleBindings(absl::Now()); }
+
 // Looks every few seconds: bindings that end are few, and no change of the pool says that one did.
 // Each look begins where the one before was begun, which may have taken a while, and a little
 // earlier: a call that was judged just before its role ended may have been let in just after.

@@ -271,7 +271,7 @@ class Calls final : public grpc::CallbackGenericService {
   void SetAdmins(const std::vector<std::string>& admins);
 
   // From now on that is done when a binding ends, too. Once, after the methods are added.
-  void WatchRoleBindings() { WatchRoleBindings(absl::Now()); }
+  void WatchRoleBindings();
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
