@@ -80,6 +80,7 @@ class AccessTest(PoolTest):
             self.pool.cli('tenant', 'set', tenant, '--quota', '1GiB')
             self.addCleanup(self.pool.cli, 'tenant', 'remove', tenant)
         self.pool.cli('host', 'enrol', 'host-a', '--tenant', 'default', '--tenant', 'ml')
+        self.addCleanup(self.pool.cli, 'host', 'enrol', 'host-a', '--tenant', 'default')
         self.pool.cli('access', 'grant', 'otto', '--role', 'tenant', '--tenant', 'ml', *WHY)
         self.pool.cli('access', 'grant', 'guard', '--role', 'scheduler', '--tenant', 'ml', *WHY)
         self.addCleanup(self.end_roles)
@@ -96,7 +97,10 @@ class AccessTest(PoolTest):
             self.assertEqual(refused.exception.status, status, words)
         self.refused('otto', 'NAME_NOT_YOURS', 'region', 'allocate', 'kv', '--tenant', 'ml', '--size', '256MiB')
         self.refused('otto', 'ROLE_NOT_ALLOWED', 'host', 'list')
-        self.refused('otto', 'ROLE_NOT_ALLOWED', 'explain', 'region/db.secret')
+        self.refused('otto', 'ROLE_NOT_ALLOWED', 'explain', 'host/host-a')
+        with self.assertRaisesRegex(CliError, 'UNKNOWN_REGION'):
+            self.by('otto', 'explain', 'region/db.secret')
+        self.assertNotIn('secret', self.by('otto', 'doctor'))
         self.by('otto', 'region', 'release', 'ml.kv', '--detach-all', '--wait')
         with self.assertRaisesRegex(CliError, 'TENANT_HAS_ROLES'):
             self.pool.cli('tenant', 'remove', 'ml')
