@@ -42,6 +42,7 @@ void AddStates(MetricsText& out, const State (&states)[n],
   }
 }
 
+// What the bytes of the whole pool are, and how much of what is free lies together.
 void AddPool(MetricsText& out, const PoolView& view) {
   const Capacity& capacity = view.capacity;
   out.Gauge("cxlpool_pool_capacity_bytes", "Bytes of all devices of the pool.",
@@ -74,6 +75,8 @@ const char* StateOf(const Device& device) {
   return device.reachable ? "in_service" : "unreachable";
 }
 
+// Of each device what its bytes are and its state; of the pool, which free bytes can be given to
+// nobody, each counted by the first reason that applies. A device that was removed is left out.
 void AddDevices(MetricsText& out, const PoolView& view) {
   std::map<std::string, uint64_t> stranded = {
       {"unreachable", 0}, {"draining", 0}, {"ld_limit", 0}, {"bad", 0}};
@@ -148,12 +151,14 @@ void AddTenants(MetricsText& out, const PoolView& view) {
       [](const TenantView& t) { return t.tenant.reserved_bytes; });
 }
 
+// A retired host has no other state. One whose agent has no session is away only if it has memory.
 const char* StateOf(const HostView& host) {
   if (host.host.retired) return "retired";
   if (host.runtime->online) return host.runtime->unfit_reason.empty() ? "online" : "unfit";
   return host.occupied.empty() ? "enrolled" : "away";
 }
 
+// Hosts by state, what each has, and which of its bridges can take more.
 void AddHosts(MetricsText& out, const PoolView& view) {
   std::map<absl::string_view, uint64_t> states = {
       {"online", 0}, {"enrolled", 0}, {"retired", 0}, {"unfit", 0}, {"away", 0}};
@@ -275,6 +280,7 @@ void AddRegions(MetricsText& out, const PoolView& view, absl::Time now) {
             Number(unproven));
 }
 
+// A histogram for each kind of call to the fabric.
 void AddFabric(MetricsText& out, const FabricTimes& times) {
   out.Histogram("cxlpool_fabric_call_duration_seconds",
                 "How long the fabric's driver took to answer a call, well or not.");
@@ -283,6 +289,7 @@ void AddFabric(MetricsText& out, const FabricTimes& times) {
   }
 }
 
+// How long each rung took, which failed and why, and what the ladder has done besides.
 void AddLadder(MetricsText& out, const Meters& meters) {
   out.Histogram(
       "cxlpool_rung_duration_seconds",
@@ -322,6 +329,7 @@ void AddMedia(MetricsText& out, const PoolView& view, const Meters& meters) {
   }
 }
 
+// What became of agents' sessions since the manager started.
 void AddSessions(MetricsText& out, const Meters& meters) {
   out.Counter("cxlpool_session_events_total", "What became of sessions of agents.");
   const std::pair<const char*, const metrics::Counter*> events[] = {
@@ -332,6 +340,7 @@ void AddSessions(MetricsText& out, const Meters& meters) {
   for (const auto& [event, count] : events) out.Sample({{"event", event}}, Number(count->value()));
 }
 
+// Calls by method and code, refusals by reason, and the watches that are open.
 void AddCalls(MetricsText& out, const Meters& meters, const ManagerFacts& facts) {
   out.Counter(
       "cxlpool_rpc_requests_total",
@@ -393,6 +402,7 @@ void AddReplica(MetricsText& out, const ReplicaFacts& replica) {
               Number(replica.resent));
 }
 
+// The queue before the store, its commits, and how old the last backup and anchor are.
 void AddStore(MetricsText& out, const PoolView& view, const Meters& meters,
               const ManagerFacts& facts) {
   out.Gauge("cxlpool_writer_queue_length", "Changes that wait for their answer.",
@@ -426,6 +436,7 @@ void AddStore(MetricsText& out, const PoolView& view, const Meters& meters,
 
 }  // namespace
 
+// One scrape of a manager that leads. It reads one view and counters, and waits for nobody.
 std::string ManagerMetrics(const PoolView& view, const Meters& meters, const ManagerFacts& facts) {
   MetricsText out;
   AddPool(out, view);

@@ -47,6 +47,8 @@ PlanFn Planning(absl::StatusOr<Plan> (*plan)(const PoolState&, const Spec&, Plan
       };
 }
 
+// The same for a batch. An item that could not be read is refused in its place, and each is in the
+// audit trail under its own request id.
 template <typename Spec>
 PlanItemFn PlanningBatch(absl::StatusOr<Plan> (*plan)(const PoolState&, const Spec&, PlanContext&),
                          std::vector<absl::StatusOr<Spec>> specs, bool validate_only) {
@@ -68,6 +70,7 @@ PlanItemFn PlanningBatch(absl::StatusOr<Plan> (*plan)(const PoolState&, const Sp
   };
 }
 
+// Who asked for what, and why. The writer fills in the time.
 Audit AuditOf(const Caller& caller, std::string method, std::string reason) {
   return Audit{.time = {},
                .principal = caller.identity(),
@@ -138,6 +141,7 @@ void PoolService::Detach(DetachSpec spec, DoneWith<Committed> done) {
   writer_->Submit(std::move(audit), Planning(&PlanDetach, std::move(spec), false), std::move(done));
 }
 
+// With force and fences it may take several commits; then each fence is one of its own.
 void PoolService::Release(ReleaseSpec spec, DoneWith<Committed> done) {
   const bool validate_only = spec.validate_only && !CXLPOOL_MUTANT("dry-run-releases");
   if (spec.fence && spec.force && !validate_only) {
@@ -175,6 +179,8 @@ void PoolService::ReleaseWithFence(ReleaseSpec spec, std::vector<std::string> fe
       });
 }
 
+// Whether a host still uses what would be cut off is asked when the plan is made, not when it was
+// asked for.
 void PoolService::Resize(ResizeSpec spec, bool validate_only, DoneWith<Committed> done) {
   Audit audit = AuditOf(spec);
   writer_->Submit(
@@ -208,6 +214,7 @@ void PoolService::AllocateBatch(std::vector<absl::StatusOr<AllocateSpec>> specs,
                        std::move(done));
 }
 
+// Dry runs and releases are not mixed: where one item is a dry run, all are.
 void PoolService::ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, OutcomesDone done) {
   Audit audit = AuditOfBatch(specs);
   const size_t count = specs.size();
@@ -272,6 +279,8 @@ void PoolService::ApplyTopology(const Caller& caller, TopologyTables wanted, boo
       });
 }
 
+// What changes the world before the records: the caller is judged on the writer's thread, by the
+// state as it is then, and only then is anything done.
 template <typename DoneT>
 void PoolService::Act(const Caller& caller, Right right, DoneT done,
                       absl::AnyInvocable<void(DoneT) &&> act) {
@@ -282,6 +291,7 @@ void PoolService::Act(const Caller& caller, Right right, DoneT done,
   });
 }
 
+// The trail names the host even if it had no memory, so that nobody is cut off unseen.
 void PoolService::Fence(const Caller& caller, const std::string& host, const std::string& reason,
                         Done done) {
   const std::string why = CXLPOOL_MUTANT("fence-without-reason") ? "" : reason;
@@ -308,6 +318,7 @@ void PoolService::FailDevice(const Caller& caller, const std::string& device,
             });
 }
 
+// Nobody waits for these: that they could not be kept is said in the log.
 void PoolService::RecordRefusals(std::vector<AuditEntry> refusals) {
   writer_->Submit(
       Audit{},

@@ -9,12 +9,15 @@
 namespace cxlpool::agent {
 namespace {
 
+// Of faults and of sizes together: they share an answer's room.
 int Count(const v1::LocalFaultsResponse& response) {
   return response.faults_size() + response.sizes_size();
 }
 
 }  // namespace
 
+// Answers at once if there is news, otherwise when there is some or when the time that the caller
+// waits is over.
 void FaultService::Ask(uint64_t connection, const v1::LocalFaultsRequest& request, MayOpen may_open,
                        FaultsDone done) {
   const absl::Duration wait = std::min(absl::Milliseconds(request.wait_ms()), kMaxFaultsWait);
@@ -30,6 +33,7 @@ void FaultService::Ask(uint64_t connection, const v1::LocalFaultsRequest& reques
   timer_.By(deadline);
 }
 
+// Answers whoever can be answered now. Says when the first of the others must be.
 absl::Duration FaultService::Serve() {
   absl::Duration next = absl::InfiniteDuration();
   for (auto it = waiting_.begin(); it != waiting_.end();) {
@@ -40,6 +44,7 @@ absl::Duration FaultService::Serve() {
   return next;
 }
 
+// Whether it was answered. News that the caller may not hear is no answer: it waits on behind it.
 bool FaultService::TryToFinish(Waiting& waiting) {
   const bool is_news = core_->faults().last_sequence() > waiting.after;
   if (!is_news && clock_->Elapsed() < waiting.deadline) return false;
@@ -52,6 +57,7 @@ bool FaultService::TryToFinish(Waiting& waiting) {
   return true;
 }
 
+// Faults and changes of size that came after that number.
 std::vector<FaultService::News> FaultService::After(uint64_t sequence) const {
   std::vector<News> news;
   for (const FaultTable::Fault& fault : core_->faults().faults()) {

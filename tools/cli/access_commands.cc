@@ -14,6 +14,7 @@ struct AccessFlags {
   std::vector<std::string> tenants;
 };
 
+// The positional that names whose role it is.
 void AddIdentity(CLI::App* app, AccessFlags& flags) {
   app->add_option("IDENTITY", flags.identity,
                   "URI in a certificate, or NAME for cxlpool://operator/NAME")
@@ -21,6 +22,7 @@ void AddIdentity(CLI::App* app, AccessFlags& flags) {
       ->required();
 }
 
+// What a role is given by: grant and token create have the same.
 void AddRole(CLI::App* app, AccessFlags& flags) {
   app->add_option("--role", flags.role, "What it may do")
       ->type_name(ChoiceType("RIGHTS"))
@@ -49,6 +51,7 @@ void FillBinding(Fields& fields, const Chosen& chosen, const AccessFlags& flags,
   fields.Text("--reason", flags.reason, [&](std::string text) { binding.set_reason(text); });
 }
 
+// Without --for it is for good. The manager refuses what would leave nobody an admin.
 void AddGrant(CLI::App* access, Chosen& chosen) {
   auto* app = access->add_subcommand("grant", "Give an identity a role, in place of its own");
   auto flags = std::make_shared<AccessFlags>();
@@ -69,6 +72,8 @@ void AddGrant(CLI::App* access, Chosen& chosen) {
   });
 }
 
+// The short name is taken as grant takes it, so that what was granted can be revoked in the same
+// words.
 void AddRevokeRole(CLI::App* access, Chosen& chosen) {
   auto* app =
       access->add_subcommand("revoke", "Take an identity's role away; its calls end at once");
@@ -112,6 +117,7 @@ void AddTokenCommands(CLI::App& app, Chosen& chosen) {
     return PoolCommand(command);
   });
   AddBareList<ListTokens>(token, "List the tokens and what they may do", chosen);
+  // Its name alone: an identity that is no token's is `access revoke`'s.
   auto* revoke = token->add_subcommand("revoke", "End a token; the calls that show it end at once");
   auto name = std::make_shared<Flag>();
   revoke->add_option("NAME", *name, "Name of the token")->type_name("")->required();

@@ -21,6 +21,7 @@ std::string DirectoryOf(const std::optional<std::string>& dir) {
   return dir.has_value() ? *dir : pki::AuthorityDirectory();
 }
 
+// Makes an authority, or has one issue or renew a certificate. Everything stays on this machine.
 absl::StatusOr<pki::IssuedFiles> Make(const PkiCommand& command) {
   if (const auto* init = std::get_if<PkiInit>(&command)) {
     return pki::InitAuthority(init->dir, init->force);
@@ -32,6 +33,7 @@ absl::StatusOr<pki::IssuedFiles> Make(const PkiCommand& command) {
   return pki::IssueLeaf(DirectoryOf(issue.dir), issue.leaf);
 }
 
+// A JSON list of strings.
 std::string QuotedList(const std::vector<std::string>& texts) {
   std::vector<std::string> quoted;
   for (const std::string& text : texts) quoted.push_back(Quoted(text));
@@ -79,6 +81,8 @@ absl::Status Show(const PkiShow& command, Printer& printer) {
 
 }  // namespace
 
+// A command that changes the pool gets a request id here unless it was given one: tries of it are
+// then the same call.
 absl::Status Execute(PoolCommand command, Connection& connection, Printer& printer) {
   return std::visit(
       [&](auto& chosen) {

@@ -12,6 +12,9 @@
 
 namespace cxlpool::fm {
 
+// Makes the tenant, or gives it these limits in place of its own. It may have more than its quota
+// by now: a quota stops what is still to come.
+//
 // Reservations are promises of bytes, so that all together must fit the pool: who raises one is
 // refused. Who lowers one is not, even while the pool is too small for the rest.
 absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Caller& caller,
@@ -33,6 +36,7 @@ absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Caller& calle
                   absl::StrCat("the pool has ", kMaxTenants, " tenants, as many as it may"),
                   "remove one first", {});
   }
+  // Of all tenants as they would be. What is beyond 64 bits is more than any pool has.
   uint64_t reserved = tenant.reserved_bytes;
   for (const auto& [id, other] : state.tenants()) {
     if (id == tenant.id) continue;
@@ -51,10 +55,13 @@ absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Caller& calle
   Tenant wanted = tenant;
   wanted.key = known == nullptr ? context.next_id() : known->key;
   wanted.create_time = known == nullptr ? context.now : known->create_time;
+  // What changes nothing costs no commit.
   if (known != nullptr && *known == wanted) return Change{};
   return Change{wanted};
 }
 
+// A tenant goes once nothing refers to it: neither Regions, nor roles, nor hosts in service. Its
+// name may be given to somebody else afterwards, who would have all of these.
 absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const Caller& caller,
                                         const std::string& tenant, PlanContext& /*context*/) {
   if (absl::Status status = CheckCaller(state, caller, Right::kAdminister); !status.ok()) {
@@ -84,11 +91,8 @@ absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const Caller& ca
                   {{"tenant", tenant}, {"identity", identity}});
   }
   for (const auto& [id, host] : state.hosts()) {
-    const auto& tenants = host.tenants;
-    if (host.retired || std::find(tenants.begin(), tenants.end(), tenant) == tenants.end() ||
-        CXLPOOL_MUTANT("a-tenants-hosts-stay")) {
-      continue;
-    }
+    // A retired host allocates for nobody, and is enrolled for tenants anew if it comes back.
+    if (host.retired || !host.Serves(tenant) || CXLPOOL_MUTANT("a-tenants-hosts-stay")) continue;
     return Refuse(
         absl::StatusCode::kFailedPrecondition, "TENANT_HAS_HOSTS",
         absl::StrCat("host \"", id, "\" may allocate for tenant \"", tenant, "\""),

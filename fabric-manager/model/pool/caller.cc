@@ -16,6 +16,8 @@ bool SpeaksFor(const Caller& caller, const Host* own) {
   return !own->retired || CXLPOOL_MUTANT("retired-host-acts");
 }
 
+// Whether it was this identity that made the Region: the first request that a Region remembers is
+// the one that allocated it.
 bool Allocated(absl::string_view identity, const Region& region) {
   static const Interned kAllocate("AllocateRegion");
   if (region.requests.empty()) return false;
@@ -30,6 +32,7 @@ bool IsKept(const Region& region) {
 
 }  // namespace
 
+// What the role gives by itself. Whose memory it may use is judged for each Region (MaySee).
 bool Caller::Has(Right right) const {
   if (is_host()) return right == Right::kUseMemory;
   if (kind_ == Kind::kNobody) return false;
@@ -52,6 +55,8 @@ std::string Caller::RoleText() const {
   return is_host() ? "HOST" : std::string(ToString(role_));
 }
 
+// Judges by the state that the change is made on: hosts by their record as it is now, users by
+// their role as it is now.
 absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right right) {
   if (caller.is_nobody()) {
     return Refuse(absl::StatusCode::kInternal, "NO_CALLER", "the call does not say who makes it",
@@ -67,7 +72,7 @@ absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right rig
   if (caller.proof().has_value() && !CXLPOOL_MUTANT("roles-stand-while-a-call-waits")) {
     const auto now = RoleOf(state.access_rules().bindings, caller.identity(), *caller.proof(),
                             absl::InfinitePast());
-    if (now != Granted{caller.role(), caller.tenants()}) {
+    if (!now.has_value() || now->role != caller.role() || now->tenants != caller.tenants()) {
       return Refuse(absl::StatusCode::kAborted, "RIGHTS_CHANGED",
                     absl::StrCat("the role of ", caller.identity(), " has just changed"),
                     "call again", {{"identity", caller.identity()}});
@@ -86,6 +91,8 @@ absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right rig
                 {{"identity", caller.identity()}});
 }
 
+// A user sees by role and tenant. A host sees what it allocated itself, and of its tenants' Regions
+// those that are attached to it.
 bool MaySee(const Caller& caller, const Host* own, const Region& region) {
   if (caller.for_pool()) return true;
   if (caller.for_tenants()) {

@@ -22,6 +22,7 @@
 namespace cxlpool::agent {
 namespace {
 
+// Without links; empty: there is no such file.
 std::string RealPath(const std::string& path) {
   std::unique_ptr<char, decltype(&free)> real(realpath(path.c_str(), nullptr), &free);
   return real == nullptr ? std::string() : std::string(real.get());
@@ -37,6 +38,7 @@ HostFiles::HostFiles(std::string root, Kernel kernel)
 
 std::string HostFiles::Path(absl::string_view path) const { return absl::StrCat(root_, path); }
 
+// The file up to kMaxBytes, without white space at its end; nothing: it cannot be read to there.
 std::optional<std::string> HostFiles::Read(absl::string_view path) const {
   UniqueFd fd(open(Path(path).c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return std::nullopt;
@@ -106,6 +108,7 @@ bool HostFiles::Exists(absl::string_view path) const {
   return access(Path(path).c_str(), F_OK) == 0;
 }
 
+// In order of name. On an error `entries` has what was read before it.
 int HostFiles::ReadEntries(absl::string_view path, std::vector<Entry>& entries) const {
   std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(Path(path).c_str()), &closedir);
   if (dir == nullptr) return errno;
@@ -141,6 +144,7 @@ int HostFiles::ReadNames(absl::string_view path, std::vector<std::string>& names
   return error;
 }
 
+// What the link says, as it stands; empty: it is no link.
 std::string HostFiles::LinkText(absl::string_view path) const {
   char target[PATH_MAX];
   const ssize_t length = readlink(Path(path).c_str(), target, sizeof target);
@@ -158,11 +162,13 @@ std::string HostFiles::Resolve(absl::string_view path) const {
   return absl::StartsWith(real, root_) ? real.substr(root_.size()) : "";
 }
 
+// 0: there is no such process.
 uint64_t StartTicksIn(const HostFiles& files, int pid) {
   const std::optional<std::string> stat = files.Read(absl::StrCat("proc/", pid, "/stat"));
   return stat.has_value() ? ParseStartTicks(*stat).value_or(0) : 0;
 }
 
+// "Device or resource busy (EBUSY)": words for people, the name for who looks it up.
 std::string ErrnoText(int error) {
   const char* name = strerrorname_np(error);
   return absl::StrCat(strerrordesc_np(error) == nullptr ? "error" : strerrordesc_np(error), " (",
