@@ -227,14 +227,17 @@ struct Follower {
   std::future<absl::StatusOr<StoreImage>> opening;
 };
 
-// While all is read, which takes three times as long as a read, the owner folds and has etcd forget
-// many times.
+// While all is read, which takes three times as long as a read, the owner folds many times, and has
+// etcd forget nothing of these seconds.
 TEST(EtcdFaultsTest, WhoBeginsToFollowABusyOwnerIsNotLeftBehind) {
   FakeEtcd etcd(7);
-  BusyOwner owner(OptionsOf(etcd), /*history=*/absl::Seconds(15));
+  BusyOwner owner(OptionsOf(etcd), /*history=*/absl::Seconds(60));
+  const int64_t begun = etcd.revision();
   etcd.Set({.as_of_us = 300'000});
   Follower follower(OptionsOf(etcd));
   EXPECT_TRUE(follower.FollowsWithin(absl::Seconds(15)));
+  EXPECT_GT(etcd.revision(), begun + 16);
+  EXPECT_LE(etcd.compacted(), begun);
 }
 
 // Where it is left behind all the same it says so, once, and does not count as one that follows.

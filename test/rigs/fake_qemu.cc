@@ -224,9 +224,7 @@ class Server {
   [[noreturn]] void Run() {
     while (true) {
       pollfd polls[] = {{control_.get(), POLLIN, 0}, first_.Poll(), second_.Poll()};
-      if (yanked_) polls[1].fd = -1;
       poll(polls, std::size(polls), -1);
-      if (polls[2].revents != 0) yanked_ = false;
       if (polls[0].revents != 0) Obey();
       if (polls[1].revents != 0) first_.client.valid() ? Serve(first_) : Accept(first_);
       if (polls[2].revents != 0) second_.client.valid() ? Serve(second_) : Accept(second_);
@@ -271,12 +269,18 @@ class Server {
     }
   }
 
-  // What the client before has sent is done first.
   void Accept(Socket& socket) {
     UniqueFd client(accept4(socket.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     char first = 0;
     // It has hung up meanwhile.
     if (recv(client.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return;
+    socket.client = std::move(client);
+    if (&socket == &second_ || !yanked_) Greet(socket);
+  }
+
+  // What the client before has sent is done first.
+  void Greet(Socket& socket) {
+    UniqueFd client = std::move(socket.client);
     socket.holds.clear();
     Execute(socket);
     socket.client = std::move(client);
@@ -292,6 +296,9 @@ class Server {
     const ssize_t n = read(socket.client.get(), bytes, sizeof(bytes));
     if (n <= 0) {
       socket.client.Reset();
+      if (&socket == &second_ && std::exchange(yanked_, false) && first_.client.valid()) {
+        Greet(first_);
+      }
       return;
     }
     socket.buffer.append(bytes, static_cast<size_t>(n));
@@ -331,7 +338,9 @@ class Server {
   Socket first_;
   Socket second_;
   json unsaid_;          // The event of what vanished.
-  bool yanked_ = false;  // It takes a moment: until more comes from the client that asked for it.
+  // The first one's client was evicted, and the one that asked for it is there: it takes a moment
+  // until the next one is greeted, and that moment is as long as the worst.
+  bool yanked_ = false;
   bool held_ = false;
   bool awaited_ = false;  // That something is held.
 };

@@ -1,6 +1,7 @@
 // For tests: a process that speaks QMP and models what the fabric driver needs of QEMU: ports,
 // memory backends, CXL memory that is plugged and unplugged, one client at a time. A second socket,
-// SOCKET.evict, takes the same commands, and the one that evicts the first one's client.
+// SOCKET.evict, takes the same commands, and the one that evicts the first one's client; the next
+// of those is greeted once the client that asked for it is gone.
 //
 // A process of its own, so that it has a pid to be watched and killed by. What it answers was seen
 // of QEMU 11.1.3. Ends with its object, and with the test.

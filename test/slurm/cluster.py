@@ -104,6 +104,11 @@ PROLOG = '#!/bin/sh\ntest ! -e /of-all/fail-prolog'
 NODE_LINE = 'NodeName={node} NodeAddr=10.77.0.1 Port={port} CPUs=4 RealMemory=1000 State=UNKNOWN'
 
 
+def until_there(name):
+    """What a job does until its test creates that file in alice's home: on a slow machine it ends no sooner either."""
+    return f'until [ -e {HOME}/{name} ]; do sleep 0.2; done'
+
+
 class Cluster:
     """`nodes`: how many. `wait`, `lease`: as in [slurm] of cli.toml."""
 

@@ -3,7 +3,7 @@
 import re
 import time
 
-from cluster import LARGE, MIB, SMALL, USE, SlurmCase
+from cluster import HOME, LARGE, MIB, SMALL, USE, SlurmCase, until_there
 from testbed.process import wait_until
 from testbed.testing import main
 
@@ -23,9 +23,10 @@ class SlurmTest(SlurmCase):
         self.assertIn('used', self.cluster.finish(job))
 
     def test_two_that_do_not_fit_follow_one_another(self):
-        first, second = (self.cluster.submit(LARGE, f'{USE}; sleep 3') for _ in range(2))
+        first, second = (self.cluster.submit(LARGE, f'{USE}; {until_there("first-ends")}') for _ in range(2))
         self.cluster.wait_job(first, 'RUNNING')
         self.assertEqual(self.cluster.job(second), ('PENDING', 'BurstBufferResources'))
+        self.head.run(f'touch {HOME}/first-ends')
         self.assertIn('used', self.cluster.finish(first))
         self.assertIn('used', self.cluster.finish(second))
 
@@ -74,15 +75,18 @@ class SlurmTest(SlurmCase):
         self.assertIn('used', self.cluster.finish(job))
 
     def test_slurmctld_is_killed_while_a_job_has_memory(self):
-        ends, lives = self.cluster.submit(SMALL, f'{USE}; sleep 9'), self.cluster.submit(SMALL, f'sleep 17; {USE}')
+        ends, lives = (self.cluster.submit(SMALL, f'{until_there(name)}; {USE}') for name in ('one', 'other'))
+        both = sorted((f'slurm-{ends}', f'slurm-{lives}'))
         for job in (ends, lives):
             self.cluster.wait_job(job, 'RUNNING')
         time.sleep(6)  # Within 5 s it writes down what it knows.
         self.head.run('systemctl kill -s KILL slurmctld')
+        self.head.run(f'touch {HOME}/one')
         time.sleep(6)
-        self.assertEqual(sorted(self.cluster.regions()), [f'slurm-{ends}', f'slurm-{lives}'], 'silence is no end of a job')
+        self.assertEqual(sorted(self.cluster.regions()), both, 'silence is no end of a job')
         self.head.run('systemctl reset-failed slurmctld; systemctl start slurmctld')
         self.cluster.wait_regions([f'slurm-{lives}'])
+        self.head.run(f'touch {HOME}/other')
         self.assertIn('used', self.cluster.finish(lives))
 
     def test_slurmctld_forgets_everything(self):

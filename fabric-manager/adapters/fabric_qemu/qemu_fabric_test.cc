@@ -72,10 +72,6 @@ TEST_F(QemuFabricTakeoverTest, ThoseWhoWaitedInVainAreInNobodysWay) {
 
 // Its command has come to QEMU, which has not got to it.
 TEST_F(QemuFabricTakeoverTest, ACommandThatIsUnderWayIsDoneBeforeTheNextManagersLook) {
-  // The former manager does not dial again: QEMU would get to its command by that, too.
-  fabric_ = nullptr;
-  config_.timing.reconnect_min = config_.timing.reconnect_max = absl::Minutes(1);
-  Open();
   const FabricHost host = DiscoverHost();
   BindRequest request = Request(1);
   request.incarnation = host.fabric_incarnation;
