@@ -337,7 +337,7 @@ class Server {
   UniqueFd control_;
   Socket first_;
   Socket second_;
-  json unsaid_;          // The event of what vanished.
+  json unsaid_;  // The event of what vanished.
   // The first one's client was evicted, and the one that asked for it is there: it takes a moment
   // until the next one is greeted, and that moment is as long as the worst.
   bool yanked_ = false;
