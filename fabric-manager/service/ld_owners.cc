@@ -46,10 +46,13 @@ void LdOwners::NameByPlace(std::vector<BoundLd>& bound) const {
   }
 }
 
+// A stray is told of once, and held for as long as it is seen: whatever of its bytes anybody could
+// be given is held again, for its device may have come in, or grown, since it was seen first.
 std::set<std::string> LdOwners::TakeView(const std::string& only, const FabricView& view,
                                          uint64_t epoch) {
   std::set<std::string> again;
   std::map<StrayOf, std::vector<BoundLd>> strays;
+  std::set<std::pair<StrayOf, uint32_t>> seen;
   std::erase_if(unrecorded_, [&](const BoundLd& ld) {
     return only.empty() || ld.host == only || CXLPOOL_MUTANT("one-look-forgets-strays");
   });
@@ -59,6 +62,9 @@ std::set<std::string> LdOwners::TakeView(const std::string& only, const FabricVi
     const bool stale = track != nullptr && calls_->IsStale(*track, epoch);
     if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;
     unrecorded_.push_back(ld);
+    // After two restores, LDs of two hosts may bear one generation.
+    const std::pair stray(StrayOfLd(ld), IndexOf(ld));
+    seen.insert(stray);
     if (calls_->DroppedSince(ld.host, epoch) && !CXLPOOL_MUTANT("gone-is-a-stray")) {
       again.insert(ld.host);
       continue;
@@ -67,12 +73,40 @@ std::set<std::string> LdOwners::TakeView(const std::string& only, const FabricVi
     const Device* device = writer_->state().FindDevice(ld.slice.device);
     const bool other = device != nullptr && !device->reachable;
     if (!CXLPOOL_MUTANT("adopt-unknown-storage") && other) continue;
-    // After two restores, LDs of two hosts may bear one generation.
-    const StrayOf of = StrayOfLd(ld);
-    if (!strays_.contains({of, IndexOf(ld)})) strays[of].push_back(ld);
+    const bool free = LooksFree(ld, view);
+    if (device == nullptr && !free) continue;  // Nobody can be given its bytes, and none be held.
+    const bool known = strays_.contains(stray);
+    if (!known || (free && !CXLPOOL_MUTANT("stray-is-held-once"))) {
+      strays[stray.first].push_back(ld);
+    }
   }
+  // One that has gone is told of anew if it comes back.
+  std::set<std::string> asked;
+  for (const FabricHost& host : view.hosts) {
+    if (host.reachable) asked.insert(host.id);
+  }
+  std::erase_if(strays_, [&](const auto& stray) {
+    return asked.contains(std::get<1>(stray.first)) && !seen.contains(stray);
+  });
   for (auto& [of, lds] : strays) Adopt(std::move(lds));
   return again;
+}
+
+// Whether bytes of the LD can be given to somebody: now, or once the device is on record that this
+// look shows for the first time, or larger than before. That is in the Writer's queue already, so
+// that what is submitted now comes right behind it.
+bool LdOwners::LooksFree(const BoundLd& ld, const FabricView& view) const {
+  const PoolState& state = writer_->state();
+  const Slice& slice = ld.slice;
+  const Device* known = state.FindDevice(slice.device);
+  for (const FabricDevice& device : view.devices) {
+    const bool comes = known == nullptr || known->capacity_bytes < device.capacity_bytes;
+    if (device.id == slice.device && comes) return true;
+  }
+  // What is on a failed device is given to nobody, and no scrub of it waits for the LD to go.
+  if (known == nullptr || known->service == DeviceService::kFailed) return false;
+  const DeviceIndex index = *state.IndexOf(Interned(known->id));
+  return !state.space().FreeIn(index, slice.dpa_bytes, slice.length_bytes).empty();
 }
 
 // Whether a record, as it is now or as it is about to be, has this very LD.

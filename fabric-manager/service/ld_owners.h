@@ -52,6 +52,7 @@ class LdOwners {
   static StrayOf StrayOfLd(const BoundLd& ld);
   static uint32_t IndexOf(const BoundLd& ld);
   bool IsNamed(const BoundLd& ld) const;
+  bool LooksFree(const BoundLd& ld, const FabricView& view) const;
   void Adopt(std::vector<BoundLd> lds);
 
   Writer* const writer_;
@@ -59,7 +60,8 @@ class LdOwners {
   const FabricCalls* const calls_;
   const bool chooses_serial_;  // As the driver says of itself.
   const bool keeps_keys_;
-  // LDs of no record that are held, or about to be: whose they say that they are, and their number.
+  // LDs of no record that were told of, and are seen still: whose they say that they are, and their
+  // number.
   std::set<std::pair<StrayOf, uint32_t>> strays_;
   std::vector<BoundLd> unrecorded_;  // Of the last look at each host: named by no record.
 };

@@ -137,6 +137,30 @@ TEST_F(StrayTest, StraysOfTwoHostsAreTwoThoughTheyBearOneGeneration) {
   }
 }
 
+// Nobody could ask the host when an operator said that it had let go. It had not.
+TEST_F(StrayTest, AStrayThatComesBackIsHeldAgain) {
+  const BoundLd ld = StrayBound(Uuid("0123456789abcdef"), 0, 10, kGranule);
+  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  Restart();
+  rig->RunUntil([] { return false; }, absl::Seconds(15));
+  const auto held = rig->views.Get()->regions.List("", 10);
+  ASSERT_EQ(held.size(), 1u);
+  world.unreachable.insert("host-a");
+  world.bound.clear();  // As the fabric shows it.
+  GoSilent("host-a");
+  rig->RunUntil([] { return false; }, absl::Seconds(15));
+  ReleaseSpec force = ReleaseOf(held[0]->id, 3);
+  force.force = true;
+  force.reason = "the machine is scrap";
+  ASSERT_TRUE(rig->Call(&PoolService::Release, force).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->views.Get()->regions.size() == 0; }));
+  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  world.unreachable.clear();
+  rig->RunUntil([] { return false; }, absl::Seconds(15));
+  EXPECT_EQ(rig->views.Get()->regions.size(), 1u);
+  EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, kGranule);
+}
+
 // The hold of a repair looks like any other QUARANTINED Region, and its bytes may be anybody's:
 // they are cleared before they are free, also where a driver's Bind clears nothing.
 TEST_F(StrayTest, AHoldThatIsReleasedByForceIsScrubbed) {

@@ -6,6 +6,8 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "proto/support/cxl_host.h"
 #include "test/rigs/service_fixture.h"
 
 namespace cxlpool::fm {
@@ -58,6 +60,17 @@ class TopologyServiceTest : public ServiceTest {
         std::move(done));
   }
   const Device* Find(const std::string& id) { return rig->writer.state().FindDevice(id); }
+  // A LD of cmm-9, whether the pool has that device or not.
+  void BindByNoRecord(uint64_t number, uint32_t slot, uint64_t dpa) {
+    BoundLd ld;
+    ld.host = "host-a";
+    ld.slot = slot;
+    ld.slice = {"cmm-9", dpa, kGranule};
+    ld.serial = kSerialBase | (9'000'000 + number);
+    const std::string tag = FormatUuid(absl::StrCat("a-lost-record--", number));
+    ld.key = LdKey{"host-a", tag, 9'100'000 + number, 0};
+    world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  }
 };
 
 TEST_F(TopologyServiceTest, ADeviceIsThereWhenTheCallIsAnswered) {
@@ -98,6 +111,23 @@ TEST_F(TopologyServiceTest, AGrownDeviceHasMoreRoom) {
   EXPECT_EQ(Find("cmm-9")->capacity_bytes, 6 * kGranule);
   EXPECT_TRUE(Find("cmm-9")->reachable);
   EXPECT_TRUE(rig->writer.state().CheckInvariants().ok());
+}
+
+// After a restore from a backup of before a device was added, or made larger: what was bound there
+// since is known to the fabric only.
+TEST_F(TopologyServiceTest, WhatIsBoundOnADeviceIsHeldWhenTheDeviceComesIn) {
+  BindByNoRecord(1, 10, kGranule);
+  rig->RunUntil([] { return false; }, absl::Seconds(25));  // Looked at more than once.
+  EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, 0u) << "there is nothing to hold";
+  Put("cmm-9", 4 * kGranule);
+  EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, kGranule) << "at once";
+  BindByNoRecord(2, 30, 5 * kGranule);
+  rig->RunUntil([] { return false; }, absl::Seconds(25));
+  EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, kGranule);
+  Put("cmm-9", 6 * kGranule);
+  EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, 2 * kGranule);
+  EXPECT_TRUE(rig->writer.state().CheckInvariants().ok());
+  EXPECT_EQ(world.bound.size(), 2u) << "and stays as it is";
 }
 
 TEST_F(TopologyServiceTest, WhatWasChangedOutlivesTheManager) {
