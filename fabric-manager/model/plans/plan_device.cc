@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -42,7 +43,49 @@ absl::StatusOr<Change> Put(const PoolState& state, const std::string& id, Device
   return Change{*device};
 }
 
+absl::Status Replaced(const Device& device, const std::string& by) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "DEVICE_REPLACED",
+                absl::StrCat("what device \"", device.id, "\" was is device \"", by, "\" now"),
+                absl::StrCat("go on with ", by, ", or drain and remove it first"),
+                {{"device", device.id}, {"by", by}});
+}
+
+// Where the topology says that the device is to be found; empty: nowhere, or the driver knows.
+std::string PathOf(const PoolState& state, const std::string& device) {
+  for (const auto& [key, entry] : state.topology_entries()) {
+    const auto* own = std::get_if<DeviceEntry>(&entry.what);
+    if (own != nullptr && own->id == device) return own->path;
+  }
+  return "";
+}
+
+// The device that has this path, of those that were not removed; empty: none.
+std::string DeviceAt(const PoolState& state, const std::string& path) {
+  for (const auto& [key, entry] : state.topology_entries()) {
+    const auto* other = std::get_if<DeviceEntry>(&entry.what);
+    if (other == nullptr || other->path != path) continue;
+    const Device* known = state.FindDevice(other->id);
+    if (known == nullptr || known->service != DeviceService::kRemoved) return other->id;
+  }
+  return "";
+}
+
 }  // namespace
+
+absl::StatusOr<Change> PutInService(const PoolState& state, const std::string& id) {
+  return Put(state, id, DeviceService::kInService);
+}
+
+// By the storage itself, which the fabric has shown under both names.
+absl::Status CheckComesBack(const PoolState& state, const Device& device,
+                            const std::set<std::string>& leaving) {
+  if (device.identity.empty() || CXLPOOL_MUTANT("storage-comes-back-twice")) return {};
+  for (const auto& [id, other] : state.devices()) {
+    const bool stays = other.service != DeviceService::kRemoved && !leaving.contains(id);
+    if (id != device.id && stays && other.identity == device.identity) return Replaced(device, id);
+  }
+  return absl::OkStatus();
+}
 
 // A device that is new, or as much of a known one as it has grown by. What is there already is
 // somebody's, and a Region keeps it from everybody until an operator decides.
@@ -80,12 +123,22 @@ Change PlanSeenDevice(const PoolState& state, Device seen, bool has_bytes, PlanC
   return change;
 }
 
+// A device that was removed comes back only as long as nothing else is where it was: each byte
+// would have two owners.
 absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const Caller& caller,
                                      const std::string& device, PlanContext& /*context*/) {
   if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
     return status;
   }
-  return Put(state, device, DeviceService::kInService);
+  const Device* known = state.FindDevice(device);
+  if (known != nullptr && known->service == DeviceService::kRemoved) {
+    if (absl::Status status = CheckComesBack(state, *known, {}); !status.ok()) return status;
+    // It comes back where it was, and what is there now the fabric may not have shown yet.
+    const std::string path = PathOf(state, device);
+    const std::string by = path.empty() ? "" : DeviceAt(state, path);
+    if (!by.empty()) return Replaced(*known, by);
+  }
+  return PutInService(state, device);
 }
 
 absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const Caller& caller,

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -128,6 +129,15 @@ absl::Status CheckTenant(const PoolState& state, absl::string_view label, const 
 // (empty, or `others`: every host that is there now). FAILED_PRECONDITION/GRANULE_MISMATCH.
 absl::StatusOr<uint64_t> UnitFor(const PoolState& state, absl::string_view host, Mode mode,
                                  bool others);
+
+// Takes a known device into service, whatever stands behind its name. NOT_FOUND/UNKNOWN_DEVICE;
+// FAILED_PRECONDITION/DEVICE_FAILED.
+absl::StatusOr<Change> PutInService(const PoolState& state, const std::string& id);
+
+// Whether a device that was removed may come back: its storage is no other device's by now, but for
+// those that are `leaving` with the same change. FAILED_PRECONDITION/DEVICE_REPLACED.
+absl::Status CheckComesBack(const PoolState& state, const Device& device,
+                            const std::set<std::string>& leaving);
 
 // The host's entry in the topology and the links to it, to be erased; empty: it has none.
 Change EraseHostEntry(const PoolState& state, const std::string& host);

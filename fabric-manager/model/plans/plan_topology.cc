@@ -104,8 +104,9 @@ class Difference {
     const Device* known = state_.FindDevice(device.id);
     const bool removed = known != nullptr && known->service == DeviceService::kRemoved;
     if (removed) {
-      auto back = PlanAddDevice(state_, caller_, device.id, context_);
+      auto back = PutInService(state_, device.id);
       if (!back.ok()) return back.status();
+      back_.push_back(known);
       for (Item& item : *back) plan_.change.push_back(std::move(item));
     }
     Put(before, device, removed);
@@ -142,11 +143,20 @@ class Difference {
   }
 
   // What it takes, where all else stays.
-  Change Taken() && { return std::move(plan_.change); }
+  absl::StatusOr<Change> Taken() && {
+    if (absl::Status status = CheckBack({}); !status.ok()) return status;
+    return std::move(plan_.change);
+  }
 
   // What nobody wants goes, where nothing is in its way. A topology is changed as a whole or not at
   // all, so what the store does not take at once is refused.
   absl::StatusOr<TopologyPlan> Finish() && {
+    std::set<std::string> leaving;
+    for (const auto& [name, entries] : nodes_) {
+      const auto* device = std::get_if<DeviceEntry>(&entries.front()->what);
+      if (device != nullptr) leaving.insert(device->id);
+    }
+    if (absl::Status status = CheckBack(leaving); !status.ok()) return status;
     for (auto* table : {&links_, &nodes_}) {
       for (const auto& [name, entries] : *table) {
         for (const TopologyEntry* entry : entries) {
@@ -192,6 +202,16 @@ class Difference {
     if (!same) plan_.change.push_back(entry);
   }
 
+  // Devices that were removed and are wanted again, beside those that do not leave with this.
+  absl::Status CheckBack(const std::set<std::string>& leaving) const {
+    for (const Device* device : back_) {
+      if (absl::Status status = CheckComesBack(state_, *device, leaving); !status.ok()) {
+        return status;
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Remove(const TopologyEntry& entry) {
     if (const auto* device = std::get_if<DeviceEntry>(&entry.what)) {
       const Device* known = state_.FindDevice(device->id);
@@ -220,6 +240,7 @@ class Difference {
   const Caller& caller_;
   PlanContext& context_;
   Table nodes_, links_;  // Not wanted yet.
+  std::vector<const Device*> back_;
   TopologyPlan plan_;
 };
 
@@ -276,12 +297,13 @@ absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const Caller& calle
   Difference difference(state, caller, context);
   if (absl::Status status = difference.Want(device); !status.ok()) return status;
   // One that drains is used again, as by `device add` without a word about what it is.
-  Change change = std::move(difference).Taken();
+  absl::StatusOr<Change> change = std::move(difference).Taken();
+  if (!change.ok()) return change;
   const Device* known = state.FindDevice(device.id);
   if (known != nullptr && known->service == DeviceService::kDraining) {
     auto back = PlanAddDevice(state, caller, device.id, context);
     if (!back.ok()) return back.status();
-    for (Item& item : *back) change.push_back(std::move(item));
+    for (Item& item : *back) change->push_back(std::move(item));
   }
   return change;
 }

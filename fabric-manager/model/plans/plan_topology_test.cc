@@ -160,6 +160,56 @@ TEST_F(PlanTopologyTest, ADeviceThatWasRemovedComesBackAsItWas) {
   EXPECT_EQ(ReasonOf(Plan().status()), "DEVICE_FAILED");
 }
 
+// A device that was removed comes back only while its storage is no other device's: each byte would
+// have two owners.
+TEST_F(PlanTopologyTest, WhatAnotherDeviceIsNowDoesNotComeBack) {
+  const auto show = [&](const std::string& id) {
+    Device device = state().FindDevice(id) != nullptr ? *state().FindDevice(id) : Device();
+    if (device.key == 0) {
+      device.key = context().next_id();
+      device.id = id;
+      device.serial = "sn-" + id;
+      device.capacity_bytes = 4 * kGiB;
+      device.granule_bytes = 2 * kMiB;
+    }
+    device.identity = "one storage";
+    Commit({device});
+  };
+  const DeviceEntry gone = tables_.devices.back();
+  show("cmm-1");
+  Commit(PlanRemoveDevice(state(), kAlice, "cmm-1", context()).value());
+  tables_.devices.back() = NewDevice("cmm-2");
+  Apply();
+  show("cmm-2");
+  const absl::Status refused = PlanAddDevice(state(), kAlice, "cmm-1", context()).status();
+  EXPECT_EQ(ReasonOf(refused), "DEVICE_REPLACED");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("cmm-2"));
+  EXPECT_EQ(ReasonOf(PlanPutDevice(state(), kAlice, gone, context()).status()), "DEVICE_REPLACED");
+  tables_.devices.push_back(gone);
+  EXPECT_EQ(ReasonOf(Plan().status()), "DEVICE_REPLACED");
+  // In its place again.
+  tables_.devices.erase(tables_.devices.end() - 2);
+  Apply();
+  EXPECT_EQ(state().FindDevice("cmm-2")->service, DeviceService::kRemoved);
+  EXPECT_EQ(state().FindDevice("cmm-1")->service, DeviceService::kInService);
+}
+
+// The fabric has not said yet what is there.
+TEST_F(PlanTopologyTest, ADeviceDoesNotComeBackWhereAnotherIsNow) {
+  context().fabric = {.path = true, .slots = true};
+  tables_.devices[1].path = "/pool/1";
+  Apply();
+  Commit(PlanRemoveDevice(state(), kAlice, "cmm-1", context()).value());
+  tables_.devices[1] = NewDevice("cmm-2");
+  tables_.devices[1].path = "/pool/1";
+  Apply();
+  EXPECT_EQ(ReasonOf(PlanAddDevice(state(), kAlice, "cmm-1", context()).status()),
+            "DEVICE_REPLACED");
+  tables_.devices.pop_back();
+  Apply();
+  EXPECT_TRUE(PlanAddDevice(state(), kAlice, "cmm-1", context()).ok());
+}
+
 TEST_F(PlanTopologyTest, ADrainedDeviceIsUsedAgainByAddingIt) {
   Commit(PlanDrainDevice(state(), kAlice, "cmm-1", context()).value());
   EXPECT_TRUE(Plan()->change.empty()) << "a file says nothing about that";

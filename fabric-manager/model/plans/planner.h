@@ -234,8 +234,8 @@ struct TopologyPlan {
 // PlanRemoveDevice; of a host only the way to it goes, and its enrolment stays.
 // INVALID_ARGUMENT/BAD_TOPOLOGY; FAILED_PRECONDITION: DEVICE_NOT_EMPTY, HOST_HAS_ATTACHMENTS
 // (metadata regions), DEVICE_DIFFERS (the pool knows the device by another serial number or
-// granule, or as larger), DEVICE_FAILED. RESOURCE_EXHAUSTED/CHANGE_TOO_LARGE: it is made as a
-// whole or not at all, and the store does not take that much at once.
+// granule, or as larger), DEVICE_REPLACED, DEVICE_FAILED. RESOURCE_EXHAUSTED/CHANGE_TOO_LARGE: it
+// is made as a whole or not at all, and the store does not take that much at once.
 absl::StatusOr<TopologyPlan> PlanTopology(const PoolState& state, const Caller& caller,
                                           const TopologyTables& wanted, PlanContext& context);
 // One entry of it, beside the others or in place of the one of its id. A device that is DRAINING or
