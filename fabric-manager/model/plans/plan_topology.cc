@@ -251,6 +251,28 @@ TopologyTables EverythingIn(const PoolState& state) {
   return tables;
 }
 
+// Whether they go together. The devices that were removed are out of sight, but for `wanted`: what
+// they were may be another device by now. Their entries stay in the topology all the same, and have
+// to fit there.
+absl::Status CheckEverything(const PoolState& state, const TopologyTables& all,
+                             const std::string& wanted, const FabricRules& fabric) {
+  TopologyTables used = all;
+  std::set<std::string> removed;
+  std::erase_if(used.devices, [&](const DeviceEntry& entry) {
+    const Device* known = state.FindDevice(entry.id);
+    const bool gone = known != nullptr && known->service == DeviceService::kRemoved &&
+                      entry.id != wanted && !CXLPOOL_MUTANT("removed-devices-keep-their-paths");
+    if (gone) removed.insert(entry.id);
+    return gone;
+  });
+  if (removed.empty()) return CheckTables(all, fabric);
+  std::erase_if(used.links, [&](const LinkEntry& link) {
+    return removed.contains(link.a) || removed.contains(link.b);
+  });
+  if (absl::Status status = CheckTables(used, fabric); !status.ok()) return status;
+  return Topology::Create(SpecOf(all)).status();
+}
+
 // `wanted` instead of the entry of its id, or beside the others.
 template <typename Entry>
 void PutInto(std::vector<Entry>& entries, const Entry& wanted) {
@@ -293,7 +315,10 @@ absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const Caller& calle
   }
   TopologyTables wanted = EverythingIn(state);
   PutInto(wanted.devices, device);
-  if (absl::Status status = CheckTables(wanted, context.fabric); !status.ok()) return status;
+  if (absl::Status status = CheckEverything(state, wanted, device.id, context.fabric);
+      !status.ok()) {
+    return status;
+  }
   Difference difference(state, caller, context);
   if (absl::Status status = difference.Want(device); !status.ok()) return status;
   // One that drains is used again, as by `device add` without a word about what it is.
@@ -315,7 +340,9 @@ absl::StatusOr<Change> PlanPutHost(const PoolState& state, const Caller& caller,
   }
   TopologyTables wanted = EverythingIn(state);
   PutInto(wanted.hosts, host);
-  if (absl::Status status = CheckTables(wanted, context.fabric); !status.ok()) return status;
+  if (absl::Status status = CheckEverything(state, wanted, "", context.fabric); !status.ok()) {
+    return status;
+  }
   Difference difference(state, caller, context);
   if (absl::Status status = difference.Want(host); !status.ok()) return status;
   return std::move(difference).Taken();

@@ -210,6 +210,32 @@ TEST_F(PlanTopologyTest, ADeviceDoesNotComeBackWhereAnotherIsNow) {
   EXPECT_TRUE(PlanAddDevice(state(), kAlice, "cmm-1", context()).ok());
 }
 
+// One that has failed is removed, and its successor comes in where it was.
+TEST_F(PlanTopologyTest, WhereARemovedDeviceWasAnotherMayBe) {
+  context().fabric = {.path = true, .slots = true};
+  tables_.devices[1].path = "/pool/1";
+  tables_.switches = {{.id = "sw0"}};
+  tables_.links = {{.a = "host-a", .b = "sw0"}, {.a = "sw0", .b = "cmm-1"}};
+  Apply();
+  DeviceEntry successor = NewDevice("cmm-2");
+  successor.path = "/pool/1";
+  const auto put = [&] { return PlanPutDevice(state(), kAlice, successor, context()); };
+  EXPECT_EQ(ReasonOf(put().status()), "BAD_TOPOLOGY") << "it is there still";
+  Commit(PlanFailDevice(state(), "cmm-1", "smoke", context()).value());
+  Commit(PlanRemoveDevice(state(), kAlice, "cmm-1", context()).value());
+  const auto change = put();
+  ASSERT_TRUE(change.ok()) << change.status();
+  Commit(*change);
+  // Nor is the removed one in the way of anything else.
+  const auto host = PlanPutHost(state(), kAlice, NewHost("host-d"), context());
+  ASSERT_TRUE(host.ok()) << host.status();
+  Commit(*host);
+  EXPECT_TRUE(state().CheckInvariants().ok());
+  // Its id is taken all the same.
+  EXPECT_EQ(ReasonOf(PlanPutHost(state(), kAlice, NewHost("cmm-1"), context()).status()),
+            "BAD_TOPOLOGY");
+}
+
 TEST_F(PlanTopologyTest, ADrainedDeviceIsUsedAgainByAddingIt) {
   Commit(PlanDrainDevice(state(), kAlice, "cmm-1", context()).value());
   EXPECT_TRUE(Plan()->change.empty()) << "a file says nothing about that";
