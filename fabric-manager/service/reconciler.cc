@@ -316,8 +316,12 @@ void Reconciler::StepRegion(const Region& region) {
       const std::string rung = move.kind == RegionMoveKind::kJoinTail   ? "join-tail"
                                : move.kind == RegionMoveKind::kTurnTail ? "turn-tail"
                                                                         : "shrunk";
-      recorder_.Submit(region.key, rung, region.state_reason,
+      recorder_.Submit(region.key, rung, ReasonBeforeWait(region.state_reason),
                        [kind = move.kind](Region& edited, PlanContext&) {
+                         // What is cleared is waited for no longer.
+                         if (kind == RegionMoveKind::kDropTail) {
+                           edited.state_reason = ReasonBeforeWait(edited.state_reason);
+                         }
                          return RecordTailMove(edited, kind);
                        });
       return;

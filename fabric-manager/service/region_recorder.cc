@@ -8,6 +8,7 @@
 #include "fabric-manager/model/plans/plan_media.h"
 #include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/service/region_log.h"
+#include "fabric-manager/service/scrubs.h"
 #include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
@@ -77,12 +78,13 @@ void RegionRecorder::Bury(const Region& region, std::function<void()> then) {
   committing_.insert(region.key);
   probe_->Pass("before-commit-gone");
   writer_->Submit(
-      Audit{{}, "manager", "gone", region.state_reason},
+      Audit{{}, "manager", "gone", ReasonBeforeWait(region.state_reason)},
       [key = region.key](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
         const RegionPtr* now = state.FindRegion(key);
         if (now == nullptr || !(*now)->attachments.empty()) return Proposal{};
         auto last = std::make_shared<Region>(**now);
         last->revision = context.revision;
+        last->state_reason = ReasonBeforeWait(last->state_reason);
         const std::string end = EndOfBytes(state, *last);
         last->state_reason =
             last->state_reason.empty() ? end : absl::StrCat(last->state_reason, "; ", end);

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/service/scrubs.h"
 #include "test/rigs/service_fixture.h"
 
 namespace cxlpool::fm {
@@ -59,6 +61,32 @@ TEST_F(ResizeTest, AGrowthThatCannotComeUpIsUndoneAndTheRestStays) {
   EXPECT_EQ(world.bound.size(), 1u);
   EXPECT_EQ(world.scrubbed.size(), 1u);
   ExpectSound();
+}
+
+// What was waited for is over when it is done, and what was to be said before is said still.
+TEST_F(ResizeTest, AScrubThatHadToBeTriedAgainLeavesNoWords) {
+  Start();
+  ASSERT_TRUE(rig->Resize("kv", 3 * kGranule, 2).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return Settled(rig->Find("kv")); }));
+  world.failing_scrubs = 1;
+  ASSERT_TRUE(rig->Resize("kv", 2 * kGranule, 3).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return Settled(rig->Find("kv")); }));
+  EXPECT_EQ(world.failing_scrubs, 0);
+  EXPECT_EQ(rig->Find("kv")->state_reason, "");
+  world.failing_scrubs = 1;
+  world.refuse_online = true;
+  ASSERT_TRUE(rig->Resize("kv", 3 * kGranule, 4).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return Settled(rig->Find("kv")); }));
+  EXPECT_EQ(world.failing_scrubs, 0);
+  EXPECT_TRUE(absl::StartsWith(rig->Find("kv")->state_reason, "RESIZE_FAILED: REGION_COMMIT"))
+      << rig->Find("kv")->state_reason;
+  world.failing_scrubs = 1;
+  ASSERT_TRUE(Release("kv", 5).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  const auto end = rig->views.EndOf("kv");
+  ASSERT_TRUE(end.has_value());
+  EXPECT_FALSE(absl::StrContains(end->reason, kScrubWaits)) << end->reason;
+  EXPECT_TRUE(absl::StrContains(end->reason, "scrubbed and free")) << end->reason;
 }
 
 TEST_F(ResizeTest, WithoutAHostGrowthIsThereAtOnceAndShrinkingScrubs) {

@@ -15,6 +15,8 @@
 namespace cxlpool::fm {
 namespace {
 
+constexpr absl::string_view kBefore = "; before that: ";
+
 // A line in the log now and then, while a scrub that takes long goes on.
 ScrubProgress TellsProgress(std::string name, LogFields about, uint64_t bytes, const Clock* clock) {
   static constexpr absl::Duration kEvery = absl::Seconds(10);
@@ -29,6 +31,13 @@ ScrubProgress TellsProgress(std::string name, LogFields about, uint64_t bytes, c
 }
 
 }  // namespace
+
+std::string ReasonBeforeWait(const std::string& state_reason) {
+  if (!absl::StartsWith(state_reason, kScrubWaits)) return state_reason;
+  const size_t before = state_reason.find(kBefore.data(), 0, kBefore.size());
+  if (before == std::string::npos || CXLPOOL_MUTANT("wait-forgets-the-reason")) return "";
+  return state_reason.substr(before + kBefore.size());
+}
 
 // Bytes of a broken device are given to nobody: there is nothing to clear for. Once that is
 // durable.
@@ -128,9 +137,14 @@ void Scrubs::Ended(Key region, uint32_t extent, const absl::StatusOr<ScrubResult
         absl::StrCat("its bytes cannot be cleared, which is tried again and again: ", own.error));
 }
 
-// Says in the Region for what its release waits; empty: for nothing any more.
+// Says in the Region for what its release waits; empty: for nothing any more. What it had to say
+// before comes back then: why it failed is asked for when it is gone.
 void Scrubs::Waits(const Region& region, const std::string& what) {
-  const std::string reason = what.empty() ? "" : absl::StrCat(kScrubWaits, what);
+  const std::string before = ReasonBeforeWait(region.state_reason);
+  std::string reason = before;
+  if (!what.empty()) {
+    reason = absl::StrCat(kScrubWaits, what, before.empty() ? "" : kBefore, before);
+  }
   if (region.state_reason == reason) return;
   if (!what.empty()) {
     const LogScope scope(FieldsOf(region));

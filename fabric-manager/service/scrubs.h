@@ -3,7 +3,7 @@
 // read any more. An error proves nothing, and the extent is scrubbed again. Bytes that their device
 // cannot clear at all are marked, and kept from everybody when the Region goes (plan_media.h).
 //
-// What a Region waits for is said in its state_reason.
+// What a Region waits for is said in its state_reason, and what stood there before is kept.
 //
 // Runs wholly on the executor; the driver's answers may come from any thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_SCRUBS_H_
@@ -24,6 +24,10 @@ namespace cxlpool::fm {
 
 // What the state_reason of a Region begins with whose scrub cannot begin, or has failed.
 inline constexpr absl::string_view kScrubWaits = "WAITS: ";
+
+// What such a Region had to say before, which stands behind that: why it failed, or who released
+// it. The same text where it does not wait.
+std::string ReasonBeforeWait(const std::string& state_reason);
 
 class Scrubs {
  public:

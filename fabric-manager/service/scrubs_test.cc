@@ -83,6 +83,24 @@ TEST_F(ScrubsTest, WhatFailsIsSaidAndTriedAgain) {
   EXPECT_EQ(fabric.scrubs.size(), 1u);
 }
 
+TEST_F(ScrubsTest, WhatItHadToSayBeforeIsKept) {
+  Change([](Region& edited) { edited.state_reason = "FORCED: nobody needs it"; });
+  for (const char* error : {"the device is busy", "the device does not answer"}) {
+    Begin();
+    Answer(absl::UnavailableError(error));
+    EXPECT_THAT(region().state_reason, HasSubstr(error));
+    EXPECT_THAT(region().state_reason, HasSubstr("FORCED: nobody needs it"));
+    EXPECT_EQ(ReasonBeforeWait(region().state_reason), "FORCED: nobody needs it");
+    executor.Advance(absl::Milliseconds(500));
+  }
+  Begin();
+  Answer(ScrubResult::kZero);
+  Begin();
+  executor.Advance(absl::Milliseconds(10));
+  EXPECT_EQ(region().state_reason, "FORCED: nobody needs it");
+  EXPECT_EQ(ReasonBeforeWait(region().state_reason), "FORCED: nobody needs it");
+}
+
 TEST_F(ScrubsTest, WhatCannotBeClearedIsMarked) {
   Begin();
   Answer(Refuse(absl::StatusCode::kUnimplemented, "NOT_SCRUBBABLE", "it is read-only", "wait"));
