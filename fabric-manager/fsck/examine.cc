@@ -114,14 +114,19 @@ class Examiner {
     }
     const bool holds_known_bytes =
         parsed && record.has_region() && record.region().extents_size() > 0;
+    const bool of_rights = parsed && (record.has_revocation() || record.has_role_binding());
     const bool holds_none =
-        parsed && (record.has_host() || record.has_tombstone() || record.has_pool() ||
-                   record.has_tenant() || record.has_audit_row());
+        parsed &&
+        (record.has_host() || record.has_tombstone() || record.has_pool() || record.has_tenant() ||
+         record.has_audit_row() ||
+         ((of_rights || record.has_topology_entry()) && !CXLPOOL_MUTANT("fsck-holds-for-rights")));
     if (holds_known_bytes) orphans_.push_back(record.region());
     if (!holds_known_bytes && !holds_none) unknown_bytes_ = true;
     Find(row.key, std::string(status.message()),
          holds_known_bytes ? "it is set aside, and its bytes are held"
-         : holds_none      ? "it is set aside"
+         : of_rights  ? "it is set aside, and what it says of rights does not hold any more: look "
+                        "at `cxlpool access list` and `cxlpool certificate list` afterwards"
+         : holds_none ? "it is set aside"
                       : "it is set aside, and all free bytes are held, for it may have had any");
     Remove(row.key, std::string(status.message()));
   }

@@ -400,6 +400,30 @@ TEST_F(ExamineTest, RecordOfUnknownBytesHoldsAllThatIsFree) {
   EXPECT_EQ(after[40].region().state(), kAllocated) << "it is not in doubt";
 }
 
+// A later release may have written them. None of them ever had a byte.
+TEST_F(ExamineTest, RecordsThatHaveNoBytesHoldNoneWhereTheyAreNotUnderstood) {
+  AddRegion(40, "kv", {{"cmm-0", 1, 4}});
+  records_[60].mutable_role_binding()->set_identity("cxlpool://operator/alice");
+  records_[60].mutable_role_binding()->set_role(99);
+  records_[61].mutable_revocation()->set_subject("cxlpool://operator/bob");
+  records_[61].mutable_revocation()->set_time_unix_us(-1);
+  records_[62].mutable_topology_entry();
+  const Examination done = Check(Rows());
+  EXPECT_TRUE(Says(done, 60, "role is 99"));
+  EXPECT_TRUE(Says(done, 61, "time"));
+  EXPECT_TRUE(Says(done, 62, "of a kind"));
+  EXPECT_EQ(done.findings.size(), 3u);
+  EXPECT_TRUE(absl::StrContains(done.findings[0].repair, "cxlpool access list"));
+  auto after = ExpectRepaired(done);
+  for (const uint64_t key : {60, 61, 62}) EXPECT_FALSE(after.contains(key)) << key;
+  EXPECT_EQ(after[1].pool().hold_reason(), "");
+  uint64_t held = 0;
+  for (const auto& [key, record] : after) {
+    for (const auto& extent : record.region().extents()) held += extent.length_bytes();
+  }
+  EXPECT_EQ(held, 4 * kGranule) << "the Region's alone";
+}
+
 // Of a device that places its LDs itself there is one LD to hold: all that is left.
 TEST_F(ExamineTest, RecordOfUnknownBytesHoldsWhatIsFreeOfLds) {
   records_[16].mutable_device()->set_max_lds(3);
