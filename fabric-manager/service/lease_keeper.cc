@@ -1,9 +1,12 @@
 #include "fabric-manager/service/lease_keeper.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 #include <variant>
 
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -61,26 +64,36 @@ void LeaseKeeper::Forget(Key region) {
   leases_.erase(it);
 }
 
+// A lease that ran out stays in the table until its release is committed, so that a commit that
+// fails is tried again; but not while one is under way, however long the store takes.
 void LeaseKeeper::Tick() {
   const absl::Duration now = clock_->Elapsed();
   size_t released = 0;
   for (auto it = by_deadline_.begin();
        it != by_deadline_.end() && it->first <= now && released < kReleasesPerTick; ++it) {
-    ++released;
     const Key key = it->second;
+    Lease& lease = leases_.at(key);
+    if (lease.ending && !CXLPOOL_MUTANT("leases-end-again-and-again")) continue;
+    lease.ending = true;
+    ++released;
     if (const RegionPtr* region = writer_->state().FindRegion(key)) {
       const LogScope scope({.region = (*region)->id, .tenant = (*region)->tenant.str()});
       LogInfo("leases", "the lease of regions/", (*region)->id, " has run out");
     }
-    // Stays in the table until the release is committed: a failed commit is tried again.
+    const auto ended = std::make_shared<bool>(false);
     writer_->Submit(
         Audit{{}, "manager", "lease-expired", "nobody renewed it in time"},
-        [key, expire_time = leases_.at(key).expire_time](
+        [key, ended, expire_time = lease.expire_time](
             const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-          return Proposal{PlanExpiry(state, key, expire_time, context), nullptr};
+          Change change = PlanExpiry(state, key, expire_time, context);
+          *ended = !change.empty() || CXLPOOL_MUTANT("leases-end-again-and-again");
+          return Proposal{std::move(change), nullptr};
         },
-        [this](const absl::StatusOr<Committed>& done) {
-          if (done.ok()) writer_->meters().leases_expired.Add();
+        [this, key, ended](const absl::StatusOr<Committed>& done) {
+          if (const auto still = leases_.find(key); still != leases_.end()) {
+            still->second.ending = false;
+          }
+          if (done.ok() && *ended) writer_->meters().leases_expired.Add();
         });
   }
   executor_->PostAfter(kTick, [this] { Tick(); });

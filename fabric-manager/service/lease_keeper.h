@@ -34,6 +34,7 @@ class LeaseKeeper {
   struct Lease {
     absl::Time expire_time;   // As recorded: tells one term from the next.
     absl::Duration deadline;  // Of Clock::Elapsed.
+    bool ending = false;      // A release for it is not answered yet.
   };
 
   void Keep(const Region& region, absl::Duration term);
