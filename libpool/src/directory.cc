@@ -536,7 +536,9 @@ Status Directory::Put(std::string_view name, const void* bytes, uint64_t size) {
   Status status = host_.Guarded([&] {
     if (size > 0) std::memcpy(to, bytes, size);
   });
-  return status.ok() ? (*object)->Seal() : status;
+  if (status.ok()) return (*object)->Seal();
+  (*object)->KeepRoom();
+  return status;
 }
 
 StatusOr<std::unique_ptr<DirectoryObject>> Directory::CreateObject(std::string_view name,
@@ -560,9 +562,9 @@ StatusOr<std::unique_ptr<DirectoryObject>> Directory::CreateObject(std::string_v
                                            DirectoryObject::State::kRoom);
 }
 
-// `stored` is also set where an error leaves it open whether the entry is visible: its bytes must
-// not be used for another object then. The CRC is computed before the lock is taken, as it takes
-// long.
+// `stored` is also set where an error leaves it open whether the entry is visible, and where its
+// bytes are lost: they must not be used for another object then. The CRC is computed before the
+// lock is taken, as it takes long.
 Status Directory::SealObject(const ObjectName& name, Entry& entry, const void* bytes,
                              bool& stored) {
   stored = false;
@@ -573,6 +575,7 @@ Status Directory::SealObject(const ObjectName& name, Entry& entry, const void* b
     Status status = host_.Guarded([&] {
       entry.crc = Crc32c(DirectoryMemory<MapHost>::NameCrc(name), bytes, entry.size_bytes);
     });
+    stored = !status.ok() && !CXLPOOL_MUTANT("lost-room-is-used-again");
     if (!status.ok()) return status;
   }
   const MutexLock lock(mutex_);
@@ -670,6 +673,10 @@ Status Directory::Check() const {
 DirectoryObject::~DirectoryObject() {
   if (state_ == State::kPinned) directory_->Unpin(found_);
   if (state_ == State::kRoom) directory_->AbandonObject(found_.entry);
+}
+
+void DirectoryObject::KeepRoom() {
+  if (!CXLPOOL_MUTANT("lost-room-is-used-again")) state_ = State::kSealed;
 }
 
 Status DirectoryObject::Seal() {

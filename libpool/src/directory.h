@@ -69,6 +69,9 @@ class DirectoryObject {
   uint64_t size() const { return found_.entry.size_bytes; }
   // Errors as cxlpool_object_seal.
   Status Seal();
+  // Of one that is being made, and whose room has lost bytes: no object gets that room until the
+  // partition is opened again. Else the next of this size would get it, and meet them, too.
+  void KeepRoom();
 
  private:
   const std::shared_ptr<Directory> directory_;
@@ -130,7 +133,7 @@ class Directory : public std::enable_shared_from_this<Directory> {
 
   // Own partition first, then in order.
   ReadResult FindAnywhere(const ObjectName& name, FoundObject& found) const;
-  // `stored`: whether somebody may find it now.
+  // `stored`: whether somebody may find it now, or its bytes are lost.
   Status SealObject(const ObjectName& name, Entry& entry, const void* bytes, bool& stored);
   void AbandonObject(const Entry& entry);
   // What is taken of the own partition, for RegionUsage.
