@@ -22,11 +22,6 @@ Status Cancelled() {
                 "submit it again if it is still wanted");
 }
 
-Status NoMemory() {
-  return Refuse(Code::kResourceExhausted, "NO_MEMORY", "this process has no memory left",
-                "free some, or raise its limit (ulimit -v)");
-}
-
 Status ForkedChild() {
   return Refuse(Code::kFailedPrecondition, "FORKED",
                 "this copier is another process's: this process was forked from it",

@@ -1,10 +1,10 @@
 #include "libpool/src/fault_watch.h"
 
 #include <algorithm>
+#include <new>
 #include <system_error>
 #include <utility>
 
-#include "libpool/src/own_thread.h"
 #include "libpool/src/reply.h"
 #include "proto/support/mutant.h"
 
@@ -52,27 +52,54 @@ Status FaultWatcher::Check() const {
   return status_;
 }
 
+// Asks and reports, until it is stopped. After an error, of the conversation or for want of memory,
+// it begins at the beginning on another connection: what was reported already is left out then.
 void FaultWatcher::Run(const LocalFaultsResponse& first) {
   TakeFaultsOnly();
-  Deliver(first);
+  Status status = TryDeliver(first);
   Duration pause = kFirstPause;
   while (true) {
-    const StatusOr<LocalFaultsResponse> answer = Ask(kWaitMs);
-    {
-      MutexLock lock(mutex_);
-      if (stopping_) return;
-      status_ = answer.status();
-      if (!answer.ok()) {
-        // A new connection begins at the beginning: another agent counts from the start.
-        connection_.reset();
-        if (!CXLPOOL_MUTANT("faults-since-the-last-agent")) after_ = 0;
-        const Deadline until = After(pause);
-        while (!stopping_ && RemainingMs(until, 1) > 0) stopped_.wait_until(lock.native(), until);
+    if (status.ok()) {
+      const StatusOr<LocalFaultsResponse> answer = TryAsk();
+      {
+        const MutexLock lock(mutex_);
         if (stopping_) return;
+        status_ = answer.status();
       }
+      status = answer.ok() ? TryDeliver(*answer) : answer.status();
     }
-    pause = answer.ok() ? kFirstPause : std::min(2 * pause, kLongestPause);
-    if (answer.ok()) Deliver(*answer);
+    if (status.ok()) {
+      pause = kFirstPause;
+      continue;
+    }
+    MutexLock lock(mutex_);
+    status_ = status;
+    // A new connection begins at the beginning: another agent counts from the start.
+    connection_.reset();
+    if (!CXLPOOL_MUTANT("faults-since-the-last-agent")) after_ = 0;
+    const Deadline until = After(pause);
+    while (!stopping_ && RemainingMs(until, 1) > 0) stopped_.wait_until(lock.native(), until);
+    if (stopping_) return;
+    pause = std::min(2 * pause, kLongestPause);
+    status = Status();
+  }
+}
+
+StatusOr<LocalFaultsResponse> FaultWatcher::TryAsk() {
+  try {
+    return Ask(kWaitMs);
+  } catch (const std::bad_alloc&) {
+    if (CXLPOOL_MUTANT("watch-without-memory-ends-all")) throw;
+    return no_memory_;
+  }
+}
+
+Status FaultWatcher::TryDeliver(const LocalFaultsResponse& answer) {
+  try {
+    Deliver(answer);
+    return Status();
+  } catch (const std::bad_alloc&) {
+    return no_memory_;
   }
 }
 

@@ -24,6 +24,7 @@
 #include "libpool/src/connection.h"
 #include "libpool/src/deadline.h"
 #include "libpool/src/local_codec.h"
+#include "libpool/src/own_thread.h"
 #include "libpool/src/status.h"
 #include "proto/support/mutex.h"
 
@@ -52,8 +53,12 @@ class FaultWatcher {
 
  private:
   void Run(const LocalFaultsResponse& first);
+  // A request and its answer.
   StatusOr<LocalFaultsResponse> Ask(uint32_t wait_ms);
   void Deliver(const LocalFaultsResponse& answer);
+  // Both for the thread, which has no caller to whom it could throw. RESOURCE_EXHAUSTED/NO_MEMORY.
+  StatusOr<LocalFaultsResponse> TryAsk();
+  Status TryDeliver(const LocalFaultsResponse& answer);
   void DeliverFault(const LocalFault& fault);
   void DeliverSize(const LocalSize& size);
   bool Stopping() const;
@@ -64,6 +69,7 @@ class FaultWatcher {
   const OnFault on_fault_;
   const OnSize on_size_;
   const pid_t process_ = ::getpid();
+  const Status no_memory_ = NoMemory();
 
   // The thread's. `connection_` is replaced with the mutex held.
   std::optional<Connection> connection_;

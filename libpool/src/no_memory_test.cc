@@ -1,10 +1,13 @@
 // What is left of a call that ran out of memory. The program's allocations go through this file,
 // where one of a thread's can be made to fail.
 #include <gtest/gtest.h>
+#include <poll.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <string>
 
 #include "cxlpool/cxlpool.h"
 #include "test/rigs/fake_agent.h"
@@ -81,6 +84,46 @@ TEST(NoMemoryTest, AnOpenThatRanOutOfMemoryLeavesNothingOpenAndNoCallUnderWay) {
     cxlpool_disconnect(client);
   }
   EXPECT_GT(failed, CXLPOOL_MAX_CALLS);
+}
+
+// What is reported to the watch's callback, which is called in the watch's thread.
+struct Heard {
+  std::atomic<int> sizes = 0;
+  std::atomic<int> left = -1;
+};
+
+// After each size that the watch reports, one of its thread's next allocations fails: another one
+// each time. It goes on, and reports the next size. (The first is where it asks again.)
+TEST(NoMemoryTest, AWatchThatRunsOutOfMemoryGoesOn) {
+  constexpr int kAllocations = 12;
+  FakeAgent agent;
+  Heard heard;
+  cxlpool_connect_options connect = CXLPOOL_CONNECT_OPTIONS_INIT;
+  connect.socket_path = agent.socket_path().c_str();
+  cxlpool_fault_watch_options options = CXLPOOL_FAULT_WATCH_OPTIONS_INIT;
+  options.on_size = [](const cxlpool_region_size*, void* context) {
+    auto& heard = *static_cast<Heard*>(context);
+    t_left = heard.left;
+    ++heard.sizes;
+  };
+  options.context = &heard;
+  cxlpool_error error = CXLPOOL_ERROR_INIT;
+  cxlpool_fault_watch* watch = nullptr;
+  ASSERT_EQ(cxlpool_fault_watch_start(&connect, &options, &watch, &error), 0) << error.message;
+  for (int left = 0; left < kAllocations; ++left) {
+    heard.left = left;
+    v1::LocalSize size;
+    size.set_name(kRegion);
+    // A Region of its own: what the watch hears once more is left out. Too long for the text
+    // itself.
+    size.set_tag("a tag of more than sixteen characters " + std::to_string(left));
+    size.set_size_bytes(4096);
+    agent.AddSize(size);
+    for (int tries = 0; heard.sizes <= left && tries < 10'000; ++tries) ::poll(nullptr, 0, 1);
+    if (heard.sizes <= left) break;
+  }
+  cxlpool_fault_watch_stop(watch);
+  EXPECT_EQ(heard.sizes, kAllocations);
 }
 
 }  // namespace

@@ -23,4 +23,9 @@ Status NoThread(std::string_view whose, const std::system_error& error) {
                     "raise the limit of threads (ulimit -u, pids.max)", error.code().value());
 }
 
+Status NoMemory() {
+  return Refuse(Code::kResourceExhausted, "NO_MEMORY", "this process has no memory left",
+                "free some, or raise its limit (ulimit -v)");
+}
+
 }  // namespace cxlpool::libpool

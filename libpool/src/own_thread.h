@@ -1,5 +1,5 @@
-// Threads that the library starts: what each of them does first, and what a caller is told where
-// there can be none. Any thread.
+// Threads that the library starts: what each of them does first, what a caller is told where there
+// can be none, and what they report where the process has no memory left. Any thread.
 #ifndef CXLPOOL_LIBPOOL_SRC_OWN_THREAD_H_
 #define CXLPOOL_LIBPOOL_SRC_OWN_THREAD_H_
 
@@ -17,6 +17,10 @@ void TakeFaultsOnly();
 
 // RESOURCE_EXHAUSTED/NO_THREAD: `error` is what std::thread threw. `whose`: "the copier".
 Status NoThread(std::string_view whose, const std::system_error& error);
+
+// RESOURCE_EXHAUSTED/NO_MEMORY. Needs memory itself: a thread, which has no caller to whom it could
+// throw std::bad_alloc, is given it beforehand.
+Status NoMemory();
 
 }  // namespace cxlpool::libpool
 
