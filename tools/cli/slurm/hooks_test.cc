@@ -224,6 +224,23 @@ TEST_F(HooksTest, PerNodeIsAllOrNothing) {
   EXPECT_EQ(manager_.AllocateRegion_calls.requests.at(3).sharing(), v1::EXCLUSIVE);
 }
 
+// The job is held then, and lives: nothing else would give the Region back.
+TEST_F(HooksTest, SetupReleasesWhatIsNotThereInTime) {
+  slurm_.jobs = {SlurmJob{.state = "PENDING", .nodes = 2}};
+  v1::AllocateRegionResponse late;
+  *late.mutable_region() = SlurmRegion("slurm-5-1", v1::Region::RESERVED);
+  manager_.AllocateRegion_calls.answers = {Allocated("slurm-5-0"), late};
+  manager_.streams = {Quiet()};
+  manager_.ReleaseRegion_calls.answers = {Releasing("slurm-5-1"), Releasing("slurm-5-0")};
+  Goes("slurm-5-1");
+  Goes("slurm-5-0");
+  EXPECT_EQ(ReasonOf(Setup("per=node")), "WAIT_TIMEOUT");
+  const auto& released = manager_.ReleaseRegion_calls.requests;
+  ASSERT_EQ(released.size(), 2u);
+  EXPECT_EQ(released[0].name(), "regions/tag of regions/slurm-5-1");
+  EXPECT_EQ(released[1].name(), "regions/tag of regions/slurm-5-0");
+}
+
 TEST_F(HooksTest, OneRegionForSeveralNodesIsShared) {
   slurm_.jobs = {
       SlurmJob{.state = "PENDING", .account = "ml", .nodes = 2, .limit = absl::Minutes(5)}};

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/run.h"
@@ -40,6 +41,8 @@ absl::StatusOr<v1::ListRegionsResponse> JobMemory::List() {
 
 // The lease is what ends the Region where everything else of Slurm is gone. Without a wish for
 // sharing it is the least that the job needs: a fabric without sharing then has jobs of one node.
+// One that is not there in time is released: its job waits or is held, and no sweep takes the
+// memory of a job that lives.
 absl::StatusOr<v1::Region> JobMemory::Allocate(const JobRegion& which, const MemoryRequest& request,
                                                const SlurmJob& job, uint64_t bytes) {
   v1::AllocateRegionRequest call;
@@ -61,7 +64,11 @@ absl::StatusOr<v1::Region> JobMemory::Allocate(const JobRegion& which, const Mem
   call.set_request_id(FormatUuid(RandomUuid()));
   const auto response = connection_.Send(call);
   if (!response.ok()) return response.status();
-  return Await(GoalOf(WaitGoal::Kind::kAllocated), response->region(), response->revision());
+  auto region = Await(GoalOf(WaitGoal::Kind::kAllocated), response->region(), response->revision());
+  if (!region.ok() && !CXLPOOL_MUTANT("slurm-late-region-stays")) {
+    Release(response->region()).IgnoreError();
+  }
+  return region;
 }
 
 absl::StatusOr<v1::Region> JobMemory::FindOwn(const JobRegion& which) {

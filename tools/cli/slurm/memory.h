@@ -24,7 +24,8 @@ class JobMemory {
   JobMemory(const SlurmSettings& settings, Connection& connection, absl::Duration deadline)
       : settings_(settings), connection_(connection), deadline_(deadline) {}
 
-  // One Region, whole granules, which the job's user may open. ALREADY_EXISTS/REGION_EXISTS.
+  // One Region, whole granules, which the job's user may open; after an error there is none.
+  // ALREADY_EXISTS/REGION_EXISTS: there was one of that name before, which stays.
   absl::StatusOr<v1::Region> Allocate(const JobRegion& which, const MemoryRequest& request,
                                       const SlurmJob& job, uint64_t bytes);
 
