@@ -93,6 +93,8 @@ int size_of(PyObject *value, void *to) {
   const double number = PyOS_string_to_double(text, &end, NULL);
   if (number == -1.0 && PyErr_Occurred()) PyErr_Clear();
   double factor = 1;
+  /* As the CLI: "512 MiB". Also because strchr finds the NUL that a blank would become below. */
+  while (*end == ' ') ++end;
   const char *const unit = *end == '\0' ? NULL : strchr(kUnits, *end & ~0x20);
   if (unit != NULL) {
     for (const char *u = kUnits; u <= unit; ++u) factor *= 1024;

@@ -176,6 +176,7 @@ class PythonTest(PoolTest):
             call()
             call(4096)
             call(offset='4KiB', length=64)
+            call(offset='4 KiB', length='7 ')  # Blanks as in the CLI: a unit they are not.
             call(256 * MiB)
             call(256 * MiB - 1, 1)
             for bad in ((256 * MiB + 1,), (256 * MiB, 1), (1, 256 * MiB), ((1 << 64) - 1,), (1, (1 << 64) - 1)):
