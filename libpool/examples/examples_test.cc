@@ -113,7 +113,8 @@ TEST_F(ExamplesTest, BadUsageIsExitCodeTwo) {
         "pool-write --allocate lots", "pool-write --region a --persistent",
         "pool-write --region a --seed x", "pool-verify",
         "pool-verify --region a --try-write --node", "pool-verify --region a --try-write --bytes 1",
-        "pool-write --region a --bytes 0"}) {
+        "pool-write --region a --bytes 0", "pool-write --region a --bytes 12",
+        "pool-verify --region a --bytes 4"}) {
     EXPECT_EQ(Run(command).code, 2) << command;
   }
   const Outcome help = Run("pool-verify --help");

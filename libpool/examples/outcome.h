@@ -25,6 +25,12 @@ inline std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
+// What is wrong with a number of bytes for CLI11, which has read it: the pattern is made of words,
+// and what is behind the last whole one would neither be written nor verified.
+inline std::string CheckWholeWords(const std::string& bytes) {
+  return std::stoull(bytes) % sizeof(uint64_t) == 0 ? "" : "give a multiple of 8";
+}
+
 class Stopwatch {
  public:
   double Seconds() const;

@@ -39,6 +39,8 @@ int VerifyBytes(const Region& region, const Flags& flags) {
   if (!mapping.ok()) return Refuse(kProgram, mapping.error());
   const Stopwatch stopwatch;
   const auto bytes = FirstOf(mapping->bytes(), flags.bytes);
+  // As other hosts published them: this host's caches may have older ones.
+  if (const auto now = mapping->Refresh(bytes); !now.ok()) return Refuse(kProgram, now.error());
   const Mismatches mismatches =
       flags.expect_zero ? VerifyZero(bytes) : VerifyPattern(bytes, flags.seed);
   const char* const verified = flags.expect_zero ? "verified zero in" : "verified";
@@ -147,6 +149,7 @@ int Main(int argc, char** argv) {
   app.add_option("--bytes", flags.bytes, "Only so many, from its beginning, as in 64MiB.")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::PositiveNumber)
+      ->check(CheckWholeWords)
       ->default_str("all; with --node 64MiB")
       ->excludes(write);
   app.add_option("--hold", flags.hold_seconds, "Keep the mapping for so many seconds.")

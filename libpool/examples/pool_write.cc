@@ -71,6 +71,8 @@ int Run(const Flags& flags) {
   const Stopwatch stopwatch;
   const auto bytes = FirstOf(mapping->mutable_bytes(), flags.bytes);
   FillPattern(bytes, flags.seed);
+  // Where caches are not coherent, other hosts see it only then.
+  if (const auto seen = mapping->Publish(bytes); !seen.ok()) return Refuse(kProgram, seen.error());
   PrintRate("wrote", bytes.size(), region->name(), stopwatch.Seconds());
   HoldFor(flags.hold_seconds);
   return kOk;
@@ -112,6 +114,7 @@ int Main(int argc, char** argv) {
   app.add_option("--bytes", flags.bytes, "Only so many, from its beginning, as in 64MiB.")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::PositiveNumber)
+      ->check(CheckWholeWords)
       ->default_str("all");
   app.add_option("--hold", flags.hold_seconds, "Keep the mapping for so many seconds.")
       ->check(CLI::Range(0.0, 86400.0));
