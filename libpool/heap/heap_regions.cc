@@ -1,5 +1,7 @@
 #include "libpool/heap/heap_regions.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <iterator>
 #include <new>
@@ -155,6 +157,8 @@ void* HeapRegions::GrowAndTake(size_t size, size_t alignment) {
 }
 
 // First the Region whose fate is unknown, if there is one, and then one of the size that is needed.
+// What is taken of a Region is taken before any other thread sees it: one that comes just then
+// could take so much that the block does not fit, and this call would be refused for no reason.
 StatusOr<void*> HeapRegions::AddAndTake(size_t size, size_t alignment) {
   {
     const MutexLock lock(mutex_);
@@ -163,8 +167,8 @@ StatusOr<void*> HeapRegions::AddAndTake(size_t size, size_t alignment) {
   if (asked_.has_value() && !CXLPOOL_MUTANT("heap-region-forgotten")) {
     StatusOr<std::unique_ptr<Part>> late = AskFor(options_.wait_ms);
     if (late.ok()) {
-      Add(*std::move(late));
       const MutexLock lock(mutex_);
+      parts_.push_back(*std::move(late));
       if (void* const taken = TakeFree(size, alignment); taken != nullptr) return taken;
     } else if (asked_.has_value()) {
       return late.status();
@@ -174,15 +178,14 @@ StatusOr<void*> HeapRegions::AddAndTake(size_t size, size_t alignment) {
   if (!next.ok()) return next.status();
   StatusOr<std::unique_ptr<Part>> part = Allocate(*next);
   if (!part.ok()) return part.status();
-  Add(*std::move(part));
+  {
+    const MutexLock lock(mutex_);
+    parts_.push_back(*std::move(part));
+    if (!CXLPOOL_MUTANT("heap-region-for-who-comes-first")) return TakeFree(size, alignment);
+  }
+  ::poll(nullptr, 0, 100);
   const MutexLock lock(mutex_);
   return TakeFree(size, alignment);
-}
-
-// There is room in the table: the caller has reserved it.
-void HeapRegions::Add(std::unique_ptr<Part> part) noexcept {
-  const MutexLock lock(mutex_);
-  parts_.push_back(std::move(part));
 }
 
 StatusOr<uint64_t> HeapRegions::SizeOfNext(size_t size, size_t alignment) const {

@@ -106,7 +106,6 @@ class HeapRegions {
   void* GrowAndTake(size_t size, size_t alignment);
   // Adds Regions until there are `size` bytes at `alignment`, and takes them.
   StatusOr<void*> AddAndTake(size_t size, size_t alignment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(growing_);
-  void Add(std::unique_ptr<Part> part) noexcept ABSL_LOCKS_EXCLUDED(mutex_);
   // How large that one has to be, or why none is asked for.
   StatusOr<uint64_t> SizeOfNext(size_t size, size_t alignment) const ABSL_LOCKS_EXCLUDED(mutex_);
   StatusOr<std::unique_ptr<Part>> Allocate(uint64_t size_bytes)

@@ -232,21 +232,6 @@ TEST_F(HeapTest, AtTheLimitItSaysNoAndNothingElseIsGiven) {
   EXPECT_NO_THROW(full_vector.resize(100000));
 }
 
-TEST_F(HeapTest, PassesOnWhyItGotNoRegion) {
-  const Heap heap = Create({.size_bytes = 2_MiB, .max_bytes = 8_MiB});
-  agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = [](v1::LocalResponse& response) {
-                 response.Clear();
-                 response.set_code(8);
-                 response.mutable_error()->set_reason("USER_LIMIT");
-               }});
-  EXPECT_EQ(heap.Allocate(2_MiB), nullptr);
-  EXPECT_EQ(ReasonOf(heap.Check()), "USER_LIMIT");
-  void* const block = heap.Allocate(2_MiB);
-  EXPECT_NE(block, nullptr);
-  EXPECT_TRUE(heap.Check().ok());
-  heap.Free(block);
-}
-
 // What a refusal is, on its way to the heap.
 FakeAgent::Mishap Refusal(int code, const char* reason) {
   return {.what = FakeAgent::Mishap::kEdit, .edit = [code, reason](v1::LocalResponse& response) {
@@ -254,6 +239,17 @@ FakeAgent::Mishap Refusal(int code, const char* reason) {
             response.set_code(code);
             response.mutable_error()->set_reason(reason);
           }};
+}
+
+TEST_F(HeapTest, PassesOnWhyItGotNoRegion) {
+  const Heap heap = Create({.size_bytes = 2_MiB, .max_bytes = 8_MiB});
+  agent_.Next(Refusal(8, "USER_LIMIT"));
+  EXPECT_EQ(heap.Allocate(2_MiB), nullptr);
+  EXPECT_EQ(ReasonOf(heap.Check()), "USER_LIMIT");
+  void* const block = heap.Allocate(2_MiB);
+  EXPECT_NE(block, nullptr);
+  EXPECT_TRUE(heap.Check().ok());
+  heap.Free(block);
 }
 
 TEST_F(HeapTest, AskedOnceAndRefusedItDoesNotAskAgain) {
@@ -317,11 +313,7 @@ bool Waits(pid_t thread) {
 
 TEST_F(HeapTest, ThreadsThatWaitForOneRegionAreRefusedTogether) {
   const Heap heap = Create({.size_bytes = 2_MiB, .max_bytes = 64_MiB});
-  agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = [](v1::LocalResponse& response) {
-                 response.Clear();
-                 response.set_code(8);
-                 response.mutable_error()->set_reason("USER_LIMIT");
-               }});
+  agent_.Next(Refusal(8, "USER_LIMIT"));
   const size_t asked = agent_.Requests().size();
   agent_.Pause();
   std::atomic<int> refused = 0;
@@ -376,15 +368,27 @@ TEST_F(HeapTest, ARefusalOfManyBytesIsNoneOfFew) {
   heap.Free(blocks[1]);
 }
 
+// The other one comes when the Region is there, and is itself in need of room.
+TEST_F(HeapTest, WhoGotARegionGetsItsBlockBeforeOthersTakeOfIt) {
+  const Heap heap = Create({.size_bytes = 2_MiB, .max_bytes = 64_MiB});
+  ASSERT_NE(heap.Allocate(3 << 19), nullptr);  // What is left is for neither.
+  std::atomic<bool> answered = false;
+  agent_.Next({.what = FakeAgent::Mishap::kEdit,
+               .edit = [&answered](v1::LocalResponse&) { answered = true; }});
+  std::thread other([&heap, &answered] {
+    while (!answered) ::poll(nullptr, 0, 1);
+    ::poll(nullptr, 0, 20);
+    EXPECT_NE(heap.Allocate(1_MiB), nullptr);
+  });
+  EXPECT_NE(heap.Allocate(3_MiB), nullptr);
+  other.join();
+}
+
 TEST_F(HeapTest, ARegionThatCouldNotBeReleasedIsReleasedByTheNextTrim) {
   const Heap heap = Create({.size_bytes = 2_MiB, .max_bytes = 8_MiB});
   heap.Free(heap.Allocate(4_MiB));
   agent_.Next({.what = FakeAgent::Mishap::kEdit});  // It hears of the close,
-  agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = [](v1::LocalResponse& response) {
-                 response.Clear();
-                 response.set_code(9);
-                 response.mutable_error()->set_reason("REGION_BUSY");
-               }});
+  agent_.Next(Refusal(9, "REGION_BUSY"));
   const Result<void> trimmed = heap.Trim();
   EXPECT_EQ(ReasonOf(trimmed), "REGION_BUSY");
   EXPECT_EQ(heap.Describe()->regions, 1u);
