@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <iterator>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -465,6 +466,7 @@ StatusOr<std::unique_ptr<DirectoryObject>> Directory::Borrow(std::string_view na
   if (!keeps_objects_ && IsForked()) return Forked();
   const StatusOr<ObjectName> checked = CheckName(name);
   if (!checked.ok()) return checked.status();
+  auto object = std::make_unique<DirectoryObject>(shared_from_this(), *checked);
   for (int tries = 0; tries < kReadTries; ++tries) {
     ReadResult result = ReadResult::kNotFound;
     FoundObject found;
@@ -475,9 +477,10 @@ StatusOr<std::unique_ptr<DirectoryObject>> Directory::Borrow(std::string_view na
     const StatusOr<bool> pinned = Pin(found);
     if (!pinned.ok()) return pinned.status();
     if (!*pinned) continue;
-    auto object = std::make_unique<DirectoryObject>(shared_from_this(), *checked, found,
-                                                    map_->address() + found.entry.bytes_at(),
-                                                    DirectoryObject::State::kPinned);
+    if (CXLPOOL_MUTANT("pinned-before-there-is-memory")) {
+      object = std::make_unique<DirectoryObject>(shared_from_this(), *checked);
+    }
+    object->Have(found, map_->address() + found.entry.bytes_at(), DirectoryObject::State::kPinned);
     for (int looks = 0; looks < kVisibleTries; ++looks) {
       status = host_.Guarded([&] { result = memory_.Look(found, *checked, object->bytes()); });
       if (!status.ok()) return status;
@@ -505,11 +508,12 @@ StatusOr<bool> Directory::Pin(const FoundObject& found) {
                   "free some, or make the Directory with more pins");
   }
   const uint32_t pin = free_pins_.back();
+  const auto noted = pinned_.try_emplace(key, Pinned{.pin = pin, .count = 1}).first;
   bool pinned = false;
   Status status = host_.Guarded([&] { pinned = memory_.Pin(*own_, pin, found); });
+  if (!pinned) pinned_.erase(noted);
   if (!status.ok()) return status;
   if (!pinned) return false;
-  pinned_[key] = {.pin = pin, .count = 1};
   map_->usage().AddPins(1);
   free_pins_.pop_back();
   return true;
@@ -546,6 +550,7 @@ StatusOr<std::unique_ptr<DirectoryObject>> Directory::CreateObject(std::string_v
   if (Status status = CheckWriter(); !status.ok()) return status;
   const StatusOr<ObjectName> checked = CheckName(name);
   if (!checked.ok()) return checked.status();
+  auto object = std::make_unique<DirectoryObject>(shared_from_this(), *checked);
   FoundObject found;
   found.partition = *own_;
   const MutexLock lock(mutex_);
@@ -557,9 +562,8 @@ StatusOr<std::unique_ptr<DirectoryObject>> Directory::CreateObject(std::string_v
     ReportLiveBytes();
   }
   if (Status status = WriteFailed(result, name, size); !status.ok()) return status;
-  return std::make_unique<DirectoryObject>(shared_from_this(), *checked, found,
-                                           map_->address() + found.entry.bytes_at(),
-                                           DirectoryObject::State::kRoom);
+  object->Have(found, map_->address() + found.entry.bytes_at(), DirectoryObject::State::kRoom);
+  return object;
 }
 
 // `stored` is also set where an error leaves it open whether the entry is visible, and where its
@@ -602,7 +606,11 @@ Status Directory::SealObject(const ObjectName& name, Entry& entry, const void* b
 void Directory::AbandonObject(const Entry& entry) {
   if (IsForked()) return;
   const MutexLock lock(mutex_);
-  partition_->Abandon(entry);
+  try {
+    partition_->Abandon(entry);
+  } catch (const std::bad_alloc&) {
+    return;  // It stays taken until the partition is opened again.
+  }
   ReportLiveBytes();
 }
 
@@ -673,10 +681,6 @@ Status Directory::Check() const {
 DirectoryObject::~DirectoryObject() {
   if (state_ == State::kPinned) directory_->Unpin(found_);
   if (state_ == State::kRoom) directory_->AbandonObject(found_.entry);
-}
-
-void DirectoryObject::KeepRoom() {
-  if (!CXLPOOL_MUTANT("lost-room-is-used-again")) state_ = State::kSealed;
 }
 
 Status DirectoryObject::Seal() {

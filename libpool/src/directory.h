@@ -29,6 +29,7 @@
 #include "libpool/src/map_host.h"
 #include "libpool/src/partition_lock.h"
 #include "libpool/src/status.h"
+#include "proto/support/mutant.h"
 #include "proto/support/mutex.h"
 
 namespace cxlpool::libpool {
@@ -50,19 +51,22 @@ class DirectoryObject {
   enum class State {
     kPinned,
     kRoom,    // It has no entry yet, and no one else has it.
-    kSealed,  // From kRoom; it is the Directory's.
+    kSealed,  // From kRoom; it is the Directory's. Or it has nothing yet.
   };
 
-  DirectoryObject(std::shared_ptr<Directory> directory, const ObjectName& name,
-                  const FoundObject& found, std::byte* bytes, State state)
-      : directory_(std::move(directory)),
-        name_(name),
-        found_(found),
-        bytes_(bytes),
-        state_(state) {}
+  // It has neither yet, so that there is memory for it before there is something to give back.
+  DirectoryObject(std::shared_ptr<Directory> directory, const ObjectName& name)
+      : directory_(std::move(directory)), name_(name) {}
   DirectoryObject(const DirectoryObject&) = delete;
   DirectoryObject& operator=(const DirectoryObject&) = delete;
   ~DirectoryObject();
+
+  // The pin, or the room, is this object's from now on. Before anybody else has it; does not throw.
+  void Have(const FoundObject& found, std::byte* bytes, State state) noexcept {
+    found_ = found;
+    bytes_ = bytes;
+    state_ = state;
+  }
 
   // Null once it is sealed: another object may have the room by then.
   std::byte* bytes() const { return state_ == State::kSealed ? nullptr : bytes_; }
@@ -71,14 +75,16 @@ class DirectoryObject {
   Status Seal();
   // Of one that is being made, and whose room has lost bytes: no object gets that room until the
   // partition is opened again. Else the next of this size would get it, and meet them, too.
-  void KeepRoom();
+  void KeepRoom() {
+    if (!CXLPOOL_MUTANT("lost-room-is-used-again")) state_ = State::kSealed;
+  }
 
  private:
   const std::shared_ptr<Directory> directory_;
   const ObjectName name_;
   FoundObject found_;
-  std::byte* const bytes_;
-  std::atomic<State> state_;
+  std::byte* bytes_ = nullptr;
+  std::atomic<State> state_ = State::kSealed;
 };
 
 class Directory : public std::enable_shared_from_this<Directory> {

@@ -135,6 +135,7 @@ class DirectoryPartition {
     }
     result = slot.has_value() ? WriteResult::kOk : WriteResult::kNoEntry;
     if (!slot.has_value()) return Status();
+    NoteRetiredLater();
     entry.head = Entry::Head(++generation_, EntryState::kReady);
     status = memory_.host().Guarded([&] { memory_.StoreEntry(partition_, *slot, entry); });
     if (!status.ok()) return status;
@@ -281,9 +282,15 @@ class DirectoryPartition {
     return Status();
   }
 
+  // Makes room to note one more, so that what is retired in the Region is noted here for certain.
+  void NoteRetiredLater() {
+    if (retired_.size() == retired_.capacity()) retired_.reserve(2 * retired_.size() + 8);
+  }
+
   Status RetireSlot(uint32_t slot) {
     Entry& entry = slots_[slot].entry;
     const uint64_t generation = entry.generation();
+    NoteRetiredLater();
     Status status = memory_.host().Guarded([&] {
       if (CXLPOOL_MUTANT("retired-after-the-pins")) return;
       memory_.Retire(partition_, slot, generation, EntryState::kRetired);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cxlpool/cxlpool.h"
+#include "cxlpool/directory.h"
 #include "test/rigs/fake_agent.h"
 
 namespace {
@@ -84,6 +85,60 @@ TEST(NoMemoryTest, AnOpenThatRanOutOfMemoryLeavesNothingOpenAndNoCallUnderWay) {
     cxlpool_disconnect(client);
   }
   EXPECT_GT(failed, CXLPOOL_MAX_CALLS);
+}
+
+// Each allocation of a put, a borrow and a removal fails once. What they left is gone with the next
+// object of that name: nothing stays pinned, and no room taken.
+TEST(NoMemoryTest, ADirectoryLosesNeitherRoomNorPins) {
+  FakeAgent agent;
+  agent.Add({.name = kRegion, .segment_bytes = {4 << 20}});
+  cxlpool_connect_options options = CXLPOOL_CONNECT_OPTIONS_INIT;
+  options.socket_path = agent.socket_path().c_str();
+  cxlpool_error error = CXLPOOL_ERROR_INIT;
+  cxlpool_client* client = nullptr;
+  cxlpool_region* region = nullptr;
+  cxlpool_map* map = nullptr;
+  cxlpool_directory* directory = nullptr;
+  cxlpool_directory_options own = CXLPOOL_DIRECTORY_OPTIONS_INIT;
+  own.partition = 0;
+  ASSERT_EQ(cxlpool_connect(&options, &client, &error), 0) << error.message;
+  ASSERT_EQ(cxlpool_open(client, "kv", nullptr, &region, &error), 0) << error.message;
+  ASSERT_EQ(cxlpool_map_region(region, nullptr, &map, &error), 0) << error.message;
+  cxlpool_directory_create_options made = CXLPOOL_DIRECTORY_CREATE_OPTIONS_INIT;
+  made.entries = 64;
+  ASSERT_EQ(cxlpool_directory_create(map, &made, &error), 0) << error.message;
+  ASSERT_EQ(cxlpool_directory_open(map, &own, &directory, &error), 0) << error.message;
+  cxlpool_directory_info before = CXLPOOL_DIRECTORY_INFO_INIT;
+  ASSERT_EQ(cxlpool_directory_describe(directory, &before, &error), 0) << error.message;
+
+  int failed = 0;
+  for (bool all_used = false; !all_used;) {
+    cxlpool_object* object = nullptr;
+    t_left = failed;
+    int code = cxlpool_directory_put(directory, "a", "xy", 2, &error);
+    if (code == 0) code = cxlpool_directory_put(directory, "a", "z", 1, &error);
+    if (code == 0) code = cxlpool_directory_borrow(directory, "a", &object, &error);
+    if (code == 0) code = cxlpool_directory_remove(directory, "a", &error);
+    cxlpool_object_free(object);
+    all_used = t_left >= 0;
+    t_left = -1;
+    if (code != 0) ASSERT_STREQ(error.reason, "NO_MEMORY") << "allocation " << failed;
+    failed += all_used ? 0 : 1;
+
+    ASSERT_EQ(cxlpool_directory_put(directory, "a", "x", 1, &error), 0) << error.message;
+    ASSERT_EQ(cxlpool_directory_remove(directory, "a", &error), 0) << error.message;
+    cxlpool_directory_info now = CXLPOOL_DIRECTORY_INFO_INIT;
+    ASSERT_EQ(cxlpool_directory_describe(directory, &now, &error), 0) << error.message;
+    EXPECT_EQ(now.objects, 0u);
+    EXPECT_EQ(now.free_bytes, before.free_bytes) << "allocation " << failed;
+    EXPECT_EQ(now.borrowed_objects, 0u) << "allocation " << failed;
+    EXPECT_EQ(now.removed_objects, 0u);
+  }
+  EXPECT_GT(failed, 4);
+  cxlpool_directory_close(directory);
+  cxlpool_unmap(map);
+  cxlpool_close(region);
+  cxlpool_disconnect(client);
 }
 
 // What is reported to the watch's callback, which is called in the watch's thread.
