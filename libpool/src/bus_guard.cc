@@ -1,16 +1,18 @@
 #include "libpool/src/bus_guard.h"
 
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <climits>
 
 #include "libpool/src/caught_copy.h"
 #include "proto/support/mutant.h"
-#include "proto/support/mutex.h"
 
 namespace cxlpool::libpool {
 
@@ -38,7 +40,8 @@ __attribute__((tls_model("initial-exec"))) thread_local Guard* t_guard = nullptr
 // The tick in which this thread last looked at the handler of SIGBUS.
 __attribute__((tls_model("initial-exec"))) thread_local timespec t_looked = {};
 
-Mutex g_mutex;  // Held while the handler is installed.
+// The process of which a thread installs the handler; 0: none does.
+constinit std::atomic<pid_t> g_installing = 0;
 // Whose every SIGBUS is that is not ours. Written before ours is installed, and read by it.
 struct sigaction g_before = {};
 
@@ -109,6 +112,23 @@ void OnBusError(int signal, siginfo_t* info, void* context) {
   errno = saved_errno;
 }
 
+// One thread at a time. A forked child may find its parent's number, of a thread that it does not
+// have, and does not wait for that one.
+class Installing {
+ public:
+  Installing() {
+    const pid_t self = ::getpid();
+    for (pid_t by = 0; !g_installing.compare_exchange_weak(by, self);) {
+      if (by != self && !CXLPOOL_MUTANT("child-waits-for-its-parents-guard")) continue;
+      ::poll(nullptr, 0, 1);
+      by = 0;
+    }
+  }
+  Installing(const Installing&) = delete;
+  Installing& operator=(const Installing&) = delete;
+  ~Installing() { g_installing = 0; }
+};
+
 // Ours comes first from now on.
 Status Install() {
   struct sigaction now = {};
@@ -116,7 +136,7 @@ Status Install() {
       now.sa_sigaction == OnBusError) {
     return Status();
   }
-  const MutexLock lock(g_mutex);
+  const Installing installing;
   struct sigaction action = {};
   action.sa_sigaction = OnBusError;
   // On the program's own signal stack, if it has one; a fault within a handler is a fault too.

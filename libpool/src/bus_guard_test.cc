@@ -220,6 +220,32 @@ TEST(BusGuardTest, WithoutOneTheProcessEndsByTheSignal) {
             -SIGBUS);
 }
 
+// Another thread installs the handler again and again, also while this one forks.
+TEST(BusGuardTest, AForkedChildWaitsForNoThreadOfItsParents) {
+  const auto fork_beside_a_guard = [] {
+    const Cut cut;
+    std::atomic<bool> done = false;
+    std::thread other([&] {
+      while (!done) {
+        InstallForeign();
+        Guarded(cut.begin(), cut.size(), [&] { *cut.there() = 1; });
+      }
+    });
+    int ended = 0;
+    for (int i = 0; i < 30 && ended == 0; ++i) {
+      ended = InAChild([&] {
+        ::alarm(10);
+        InstallForeign();
+        return Guarded(cut.begin(), cut.size(), [&] { *cut.gone() = 1; }).has_value() ? 0 : 1;
+      });
+    }
+    done = true;
+    other.join();
+    return ended < 0 ? 2 : ended;
+  };
+  EXPECT_EQ(InAChild(fork_beside_a_guard), 0);
+}
+
 TEST(BusGuardTest, OfAMapping) {
   FakeAgent agent;
   agent.Add({.name = "regions/kv", .segment_bytes = {8 * kPageBytes}});
