@@ -271,9 +271,13 @@ absl::StatusOr<v1::DeviceLook> SharedBackend::Ask(const std::string& host, const
 absl::StatusOr<v1::DeviceLook> SharedBackend::AskLook(const std::string& host,
                                                       const std::string& life,
                                                       absl::Duration deadline, uint64_t session) {
+  return Ask(host, life, LookTask(), deadline, session);
+}
+
+v1::DeviceTask SharedBackend::LookTask() {
   v1::DeviceTask task;
   task.mutable_look();
-  return Ask(host, life, std::move(task), deadline, session);
+  return task;
 }
 
 absl::StatusOr<uint64_t> SharedBackend::Claim(const std::string& id, absl::Duration) {

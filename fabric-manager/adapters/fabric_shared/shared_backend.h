@@ -150,6 +150,7 @@ class SharedBackend : public FabricBackend {
   // over.
   bool IsOff(const std::string& host);
   void TellIfGone(const std::string& host, const std::string& life);
+  static v1::DeviceTask LookTask();
   // `session` not 0: in that one only.
   absl::StatusOr<v1::DeviceLook> Ask(const std::string& host, const std::string& life,
                                      v1::DeviceTask task, absl::Duration deadline,
@@ -221,7 +222,8 @@ class SharedBackend : public FabricBackend {
   absl::Status Settle(const Slice& slice, absl::Duration deadline);
   absl::Status AwaitAll(const Slice& slice, absl::Duration deadline);
   absl::Status AskWhether(const std::string& host, const std::string& life,
-                          const std::string& asked, absl::Duration deadline);
+                          const std::string& asked, const Slice* cleared, absl::Duration deadline);
+  v1::DeviceTask CheckOf(const Slice& slice);
 
   const SystemClock clock_;
   const SharedFabricConfig config_;  // Its tables are not looked at any more.

@@ -116,6 +116,22 @@ TEST_F(SharedBackendTest, WhoeverWasAskedToClearHasToBeHeardBeforeAnybodyGetsThe
   EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
 }
 
+// Its agent has other things to do before, and answers looks at once.
+TEST_F(SharedBackendTest, AClearThatWaitsForItsTurnIsNotOverWhenALookIsAnswered) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  agents_.Change("host-a", [](Host& own) { own.cannot_clear = true; });
+  agents_.Change("host-b", [](Host& own) { own.clears_wait = true; });
+  EXPECT_EQ(ReasonOf(Scrub({"cmm-0", 0, kUnit})), "NO_ANSWER") << "of host-b";
+  agents_.Change("host-a", [](Host& own) { own.cannot_clear = false; });
+  EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok()) << "though host-a could";
+  EXPECT_EQ(Count("host-b", &Host::clears), 0);
+  agents_.Hang("host-b", false);
+  EXPECT_EQ(Count("host-b", &Host::clears), 1) << "late";
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
+}
+
 // An agent answers for what its kernel does not come to an end with. It goes on all the same.
 TEST_F(SharedBackendTest, AClearThatIsStillUnderWayIsNotOver) {
   Connect({"host-a", "host-b"});
