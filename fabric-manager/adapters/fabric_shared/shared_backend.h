@@ -149,6 +149,8 @@ class SharedBackend : public FabricBackend {
   // It was fenced in the life that it was last heard in: whatever it was asked for, in any life, is
   // over.
   bool IsOff(const std::string& host);
+  // The operator has said, by retiring or removing it, that it is off.
+  bool IsGivenUp(const std::string& host);
   void TellIfGone(const std::string& host, const std::string& life);
   static v1::DeviceTask LookTask();
   // `session` not 0: in that one only.
@@ -240,6 +242,8 @@ class SharedBackend : public FabricBackend {
   // answered this one yet. One that is no longer listed, or is retired, is off, as the operator has
   // said.
   std::set<std::string> unheard_ ABSL_GUARDED_BY(mutex_);
+  // Listed and not retired, as of Configure; nothing: that has not come yet.
+  std::optional<std::set<std::string>> in_use_ ABSL_GUARDED_BY(mutex_);
   std::string asked_last_;  // Of LookAtUnproven; on kDeviceLane.
 };
 

@@ -108,7 +108,7 @@ absl::Status SharedBackend::Settle(const Slice& slice, absl::Duration deadline) 
     if (!Overlap(each.slice, slice)) continue;
     const std::string life = tasks_->LifeOf(each.host);
     // In another life nothing of the former one goes on.
-    const bool over = life.empty() ? IsOff(each.host) : life != each.life;
+    const bool over = life.empty() ? IsOff(each.host) || IsGivenUp(each.host) : life != each.life;
     if (!over) {
       absl::Status heard = AskWhether(each.host, life,
                                       absl::StrCat("was asked to clear bytes of device ",
@@ -153,7 +153,10 @@ absl::Status SharedBackend::AskWhether(const std::string& host, const std::strin
   const std::string may = absl::StrCat("host ", host, " ", asked, ": it may still do so");
   if (life.empty()) {
     return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE", may,
-                  absl::StrCat("start cxlpool-agent on ", host, ", or reboot or fence it"));
+                  absl::StrCat("start cxlpool-agent on ", host,
+                               ", or reboot or fence it; where it is off for good, `cxlpool host "
+                               "retire ",
+                               host, "`"));
   }
   const bool looks = cleared == nullptr || CXLPOOL_MUTANT("a-look-is-behind-a-clear");
   const absl::Status heard = Ask(host, life, looks ? LookTask() : CheckOf(*cleared),

@@ -245,6 +245,29 @@ TEST_F(SharedBackendTest, AHostThatIsRetiredIsNotWaitedFor) {
   EXPECT_TRUE(cleared.ok()) << cleared;
 }
 
+// The operator has said that it is off: what this manager asked it for is over, too.
+TEST_F(SharedBackendTest, WhoeverWasAskedToClearAndIsRetiredOrListedNoMoreClearsNoMore) {
+  OpenAndHangInAClear();
+  const auto configure = [&](const std::set<std::string>& retired) {
+    const absl::Status configured = WaitForAnswer<absl::Status>([&](auto done) {
+      driver_->Configure({tables_, known_, retired}, std::move(done));
+    });
+    EXPECT_TRUE(configured.ok()) << configured;
+  };
+  configure({"host-b"});
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit}))) << "that is another one";
+  configure({"host-a"});
+  const absl::Status cleared = Scrub({"cmm-0", 0, kUnit});
+  EXPECT_TRUE(cleared.ok()) << cleared << ", by host-b";
+
+  agents_.Hang("host-a", false);
+  OpenAndHangInAClear();
+  std::erase_if(tables_.hosts, [](const HostEntry& host) { return host.id == "host-a"; });
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit})));
+  configure({});
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok()) << "by host-b";
+}
+
 // It was asked in the boot before, and that one's end was not heard of.
 TEST_F(SharedBackendTest, WhoeverIsFencedClearsNoMoreInEarlierBootsEither) {
   GiveFenceProgram(2);
