@@ -176,6 +176,20 @@ TEST_F(SharedHostTest, ADamagedMarkIsRefusedWithWhatToDo) {
   EXPECT_EQ(ReasonOf(a.machine->Clear(ClearOf(5, false))), "UNKNOWN_DEVICE");
 }
 
+// As of a DAX device that was unbound and bound again: what was mapped before stays cut off.
+TEST_F(SharedHostTest, AMarkIsReadThroughAnotherWindowOnceTheFormerIsCutOff) {
+  TestHost a = Host("a");
+  ASSERT_TRUE(a.Mark(file_, "mark-1").ok());
+  const std::string bytes = Read(0, 4096);
+  std::filesystem::resize_file(file_, 0);
+  EXPECT_FALSE(a.Look().devices(0).has_mark());
+  EXPECT_NE(a.Look().devices(0).unfit_reason(), "");
+  std::filesystem::remove(file_);
+  MakeFile("cmm-0", 300);
+  Write(file_, 0, bytes);
+  EXPECT_EQ(a.Look().devices(0).mark().id(), "mark-1");
+}
+
 TEST_F(SharedHostTest, AMarkThatWasCutOffIsNone) {
   alignas(64) char bytes[kMarkBytes] = {};
   v1::DeviceMark mark;
