@@ -344,11 +344,15 @@ void FabricShell::Ask(const std::string& id, const std::shared_ptr<Gathering>& a
     return true;
   };
   call->refuse = [this, id, answer](absl::Status why) {
-    if (absl::IsDeadlineExceeded(why)) {
+    const bool late = absl::IsDeadlineExceeded(why);
+    if (late) {
       MutexLock lock(mutex_);
       silent_.insert(id);
     }
-    answer->Give(std::move(why));
+    if (answer->Give(std::move(why)) || !late || CXLPOOL_MUTANT("silent-after-its-answer")) return;
+    // The look came in this very moment: none is owed, and no other would end the silence.
+    MutexLock lock(mutex_);
+    silent_.erase(id);
   };
   call->late = not_answered;
   SubmitFor(id, std::move(call));

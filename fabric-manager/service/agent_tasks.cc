@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "fabric-manager/service/host_sessions.h"
 #include "proto/support/mutant.h"
+#include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "proto/support/text.h"
 
@@ -22,9 +24,20 @@ absl::Status NoSession(const std::string& host, absl::string_view what) {
                 absl::StrCat("see `cxlpool host show ", host, "`"), {{"host", host}});
 }
 
+// Where a manager begins to count its tasks. So far from any other that they never meet.
+uint64_t FirstId() {
+  if (CXLPOOL_MUTANT("task-numbers-begin-anew")) return 0;
+  const std::string bytes = RandomUuid();
+  uint64_t id = 0;
+  std::memcpy(&id, bytes.data(), sizeof(id));
+  return id >> 1;  // It is counted up from there, and does not become 0 again.
+}
+
 absl::Status Stopped() { return absl::CancelledError("the manager is stopping"); }
 
 }  // namespace
+
+SessionTasks::SessionTasks() : last_id_(FirstId()) {}
 
 // The agent's message has its remedy behind it, as every message on the wire.
 absl::StatusOr<v1::DeviceLook> ResultOf(const v1::DeviceAnswer& answer) {

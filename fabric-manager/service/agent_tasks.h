@@ -1,7 +1,9 @@
 // DeviceTasks over the agents' sessions: who waits for which answer.
 //
 // A task belongs to the session it was sent in. When that ends, its caller learns at once that no
-// answer will come: the task may have been done, or may still be.
+// answer will come: the task may have been done, or may still be. The agent may send that answer in
+// its next session, with this manager or another one: no two tasks have the same number, whichever
+// managers gave them, so that an answer is never taken for that of another task.
 //
 // Ask, LifeOf and Stop: any thread. OnSession and OnAnswer: the executor, as the listener of the
 // sessions.
@@ -28,6 +30,8 @@ class HostSessions;
 
 class SessionTasks : public AgentTasks {
  public:
+  SessionTasks();
+
   // Tasks of one host: each is a thread that waits.
   static constexpr int kMaxUnderWay = 64;
 
@@ -68,7 +72,7 @@ class SessionTasks : public AgentTasks {
   std::map<std::string, uint64_t> sessions_begun_ ABSL_GUARDED_BY(mutex_);  // By host.
   std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);             // By task id.
   std::map<std::string, int> under_way_ ABSL_GUARDED_BY(mutex_);            // By host.
-  uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t last_id_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 
   Mutex on_session_mutex_;  // Held while it is called.

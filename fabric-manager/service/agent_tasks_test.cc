@@ -131,6 +131,27 @@ TEST_F(SessionTasksTest, ATaskOfOneSessionIsNotSentInTheNext) {
   EXPECT_TRUE(now.get().ok());
 }
 
+// What the last manager asked for, the agent may answer in its session with the next one.
+TEST_F(SessionTasksTest, TasksOfTwoManagersHaveNoNumberInCommon) {
+  Connect("boot-7");
+  auto first = AskLook("boot-7");
+  ASSERT_TRUE(AgentHas(1));
+  SessionTasks next;
+  next.Attach(&posted_, &rig->sessions);
+  next.OnSession("host-a", "boot-7");
+  auto second = std::async(std::launch::async, [&next] {
+    v1::DeviceTask task;
+    task.mutable_look();
+    return next.Ask("host-a", "boot-7", 0, std::move(task), absl::Seconds(60));
+  });
+  ASSERT_TRUE(AgentHas(2));
+  EXPECT_NE(agent_->tasks[0].id(), agent_->tasks[1].id());
+  next.Stop();
+  EXPECT_TRUE(absl::IsCancelled(second.get().status()));
+  Answer(AnswerTo(0));
+  EXPECT_TRUE(first.get().ok());
+}
+
 TEST_F(SessionTasksTest, AnswersComeBackToWhoeverAsked) {
   EXPECT_EQ(tasks_.LifeOf("host-a"), "");
   Connect("boot-7");

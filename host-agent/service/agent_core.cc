@@ -59,7 +59,6 @@ std::string Describe(const AttachmentKey& key, uint64_t serial, const Step& step
 
 constexpr size_t kMaxWaitingHellos = 8;
 constexpr absl::Duration kSayAgain = absl::Minutes(10);  // What only an operator can change.
-
 constexpr char kEventsSubject[] = "events";
 
 std::string Describe(const v1::HostEvent& event) {
@@ -578,14 +577,15 @@ void AgentCore::OnWithdraw(const v1::Withdraw& withdraw) {
   Advance();
 }
 
-// Hands the task on and its answer back. What it changed is looked at at once: a grant is a memdev.
+// Hands the task on and its answer back, unless its session has ended: another manager may have
+// given its number to another task. What it changed is looked at at once: a grant is a memdev.
 void AgentCore::OnDeviceTask(v1::DeviceTask task) {
-  const uint64_t id = task.id();
   const std::string name = TaskName(task);
   if (probe_) probe_(absl::StrCat("before-", name));
-  auto answer = [this, id, name](absl::StatusOr<v1::DeviceLook> look) {
+  auto answer = [=, this, id = task.id(), of = sessions_](absl::StatusOr<v1::DeviceLook> look) {
     if (probe_ && look.ok()) probe_(absl::StrCat("after-", name));
-    link_->Answer(id, std::move(look));
+    const bool same = of == sessions_ || CXLPOOL_MUTANT("answers-outlive-sessions");
+    if (same) link_->Answer(id, std::move(look));
     if (looking_) look_again_ = true;
     Look();
   };

@@ -81,7 +81,7 @@ class AgentCore {
             ManagerLink* link, Probe probe = {});
   ~AgentCore();
 
-  // Before Start; it outlives this.
+  // It outlives this; null: none. Before Start, or on the core's thread.
   void SetDrainHook(DrainHook* hook) { drains_.SetHook(hook); }
 
   // Before Start; it outlives this. Without one the manager's DeviceTasks are refused.

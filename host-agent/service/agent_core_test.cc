@@ -568,6 +568,40 @@ TEST(AgentCoreTest, ABadOfferIsRefusedForGoodAndHarmsNoOther) {
   EXPECT_TRUE(reported);
 }
 
+// Ends when the test says so.
+class FakeDeviceWork : public DeviceWork {
+ public:
+  void Do(v1::DeviceTask, DoneWith<v1::DeviceLook> done) override {
+    under_way.push_back(std::move(done));
+  }
+  void EndSession() override {}
+
+  std::vector<DoneWith<v1::DeviceLook>> under_way;
+};
+
+// The next manager may have given the same number to a task of its own.
+TEST(AgentCoreTest, ATaskIsAnsweredOnlyInTheSessionThatItWasAskedIn) {
+  FakeDeviceWork work;
+  CoreRig rig;
+  rig.core->SetDeviceWork(&work);
+  rig.Start();
+  v1::DeviceTask task;
+  task.set_id(7);
+  task.mutable_look();
+  for (int session = 0; session < 2; ++session) {
+    rig.Connect();
+    rig.link.handlers.on_device_task(task);
+    rig.executor.RunReady();
+  }
+  ASSERT_THAT(work.under_way, SizeIs(2));
+  std::move(work.under_way[0])(v1::DeviceLook());
+  rig.executor.RunReady();
+  EXPECT_THAT(rig.link.answers, IsEmpty());
+  std::move(work.under_way[1])(v1::DeviceLook());
+  rig.executor.RunReady();
+  EXPECT_THAT(rig.link.answers, SizeIs(1));
+}
+
 TEST(AgentCoreTest, CompletionsAfterItsDeathAreDropped) {
   CoreRig rig;
   rig.memory.plugged[1] = 0x51;

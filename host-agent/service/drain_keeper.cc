@@ -50,6 +50,10 @@ void DrainKeeper::Run(const AttachmentKey& key, const Segment& segment, uint64_t
   }
   auto run = [this, key, serial, request = std::move(request)](
                  const absl::StatusOr<std::vector<ProcessId>>& holders) mutable {
+    if (hook_ == nullptr) {  // The configuration was read again meanwhile, and has none.
+      running_.erase({key, serial});
+      return on_drained_();
+    }
     std::vector<ProcessId>& all = request.processes;
     if (holders.ok()) all.insert(all.end(), holders->begin(), holders->end());
     std::sort(all.begin(), all.end());

@@ -177,6 +177,19 @@ TEST_F(DrainTest, AWayDownThatIsTakenBackNeedsItAnewTheNextTime) {
   EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
 }
 
+// While the holders are looked for.
+TEST_F(DrainTest, AHookThatTheConfigurationLosesMeanwhileIsNotRun) {
+  Begin();
+  rig.link.handlers.on_offer(MakeOffer(1, kOffline, {{1, 0x51}}));
+  rig.executor.Post([this] {
+    EXPECT_EQ(rig.Calls("FindHolders 0x51"), 1);
+    rig.core->SetDrainHook(nullptr);
+  });
+  rig.executor.RunReady();
+  EXPECT_TRUE(hook.requests.empty());
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
+}
+
 TEST_F(DrainTest, AnOfferThatGoesMeanwhileHarmsNothing) {
   Begin();
   Release();

@@ -226,6 +226,28 @@ TEST_F(FenceProgramTest, TheEndOfTheDriverEndsIt) {
   EXPECT_TRUE(absl::IsCancelled(answer.get()));
 }
 
+// Host a's look is answered and its lane still in the middle of that, for as long as host b does
+// not answer, when its time is up. Who keeps the time comes to host a first.
+TEST(FabricShellTest, AHostWhoseLookCameInTheLastMomentIsNotSilent) {
+  World world = BareWorld(FenceScope::kNone);
+  world.hung = {"host-b"};
+  FabricShell::Options options;
+  options.patience = absl::Milliseconds(500);
+  FabricShell shell(std::make_unique<BareFabric>(&world), options);
+  shell.Start({}, [](const FabricEvent&) {});
+  const auto look = [&shell](const std::string& host) {
+    const auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
+        [&](auto done) { shell.DiscoverHost(host, std::move(done)); });
+    return view.ok() && view->hosts.size() == 1 && view->hosts[0].reachable;
+  };
+  std::promise<bool> answered;
+  shell.DiscoverHost("host-a", [&](const absl::StatusOr<FabricView>& view) {
+    answered.set_value(view.ok() && view->hosts.at(0).reachable && !look("host-b"));
+  });
+  EXPECT_TRUE(answered.get_future().get());
+  EXPECT_TRUE(look("host-a"));
+}
+
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Bare, FabricDriverContract, ::testing::Values(MakeBareRig));

@@ -42,7 +42,8 @@ class FakeSharedAgents : public AgentTasks {
     std::vector<v1::DeviceGrant> grants;
     std::set<uint64_t> powered;  // Serials of grants that something was made of.
     std::vector<v1::DeviceGrant> foreign;
-    bool hangs = false;  // Takes tasks, and answers when it goes on.
+    bool hangs = false;        // Takes tasks, and answers when it goes on.
+    bool clears_wait = false;  // Clears and checks alone do, and other tasks overtake them.
     // With the first such task its kernel hangs: the agent answers KERNEL_TIMEOUT to it and to all
     // others, and does the first one when the kernel goes on.
     v1::DeviceTask::WorkCase hangs_in = v1::DeviceTask::WORK_NOT_SET;
@@ -81,7 +82,7 @@ class FakeSharedAgents : public AgentTasks {
              (session == 0 || session == begun_[host]);
     };
     if (!there()) return NoSession(host);
-    while (own.hangs) {
+    while (own.hangs || (own.clears_wait && task.has_clear())) {
       if (changed_.wait_until(lock.native(), end) == std::cv_status::timeout) {
         DoLate(host, std::move(task));
         return Refuse(absl::StatusCode::kDeadlineExceeded, "NO_ANSWER",
@@ -146,6 +147,7 @@ class FakeSharedAgents : public AgentTasks {
     MutexLock lock(mutex_);
     hosts_[host].hangs = hangs;
     if (!hangs) {
+      hosts_[host].clears_wait = false;
       hosts_[host].hangs_in = v1::DeviceTask::WORK_NOT_SET;
       hosts_[host].kernel_hangs = false;
       for (const auto& task : std::exchange(late_, {})) task();

@@ -149,15 +149,16 @@ void SharedBackend::Start(const KnownFabric& known, Sink sink) {
 }
 
 // A host that is listed no more, or is retired, is off, as the operator has said: nobody waits for
-// what it was asked for by another manager.
+// what it was asked for, by this manager or by another one.
 absl::Status SharedBackend::Configure(const FabricParts& parts) {
   TakeTables(parts.tables);
-  std::set<std::string> listed;
-  for (const HostEntry& host : parts.tables.hosts) listed.insert(host.id);
+  std::set<std::string> in_use;
+  for (const HostEntry& host : parts.tables.hosts) {
+    if (!parts.retired.contains(host.id)) in_use.insert(host.id);
+  }
   MutexLock lock(mutex_);
-  std::erase_if(unheard_, [&](const std::string& host) {
-    return !listed.contains(host) || parts.retired.contains(host);
-  });
+  std::erase_if(unheard_, [&](const std::string& host) { return !in_use.contains(host); });
+  in_use_ = std::move(in_use);
   return absl::OkStatus();
 }
 
@@ -260,6 +261,11 @@ bool SharedBackend::IsOff(const std::string& host) {
   return found != hosts_.end() && found->second.EndedIn(found->second.life);
 }
 
+bool SharedBackend::IsGivenUp(const std::string& host) {
+  MutexLock lock(mutex_);
+  return in_use_.has_value() && !in_use_->contains(host);
+}
+
 // --- Looking.
 
 absl::StatusOr<v1::DeviceLook> SharedBackend::Ask(const std::string& host, const std::string& life,
@@ -271,9 +277,13 @@ absl::StatusOr<v1::DeviceLook> SharedBackend::Ask(const std::string& host, const
 absl::StatusOr<v1::DeviceLook> SharedBackend::AskLook(const std::string& host,
                                                       const std::string& life,
                                                       absl::Duration deadline, uint64_t session) {
+  return Ask(host, life, LookTask(), deadline, session);
+}
+
+v1::DeviceTask SharedBackend::LookTask() {
   v1::DeviceTask task;
   task.mutable_look();
-  return Ask(host, life, std::move(task), deadline, session);
+  return task;
 }
 
 absl::StatusOr<uint64_t> SharedBackend::Claim(const std::string& id, absl::Duration) {

@@ -149,7 +149,10 @@ class SharedBackend : public FabricBackend {
   // It was fenced in the life that it was last heard in: whatever it was asked for, in any life, is
   // over.
   bool IsOff(const std::string& host);
+  // The operator has said, by retiring or removing it, that it is off.
+  bool IsGivenUp(const std::string& host);
   void TellIfGone(const std::string& host, const std::string& life);
+  static v1::DeviceTask LookTask();
   // `session` not 0: in that one only.
   absl::StatusOr<v1::DeviceLook> Ask(const std::string& host, const std::string& life,
                                      v1::DeviceTask task, absl::Duration deadline,
@@ -221,7 +224,8 @@ class SharedBackend : public FabricBackend {
   absl::Status Settle(const Slice& slice, absl::Duration deadline);
   absl::Status AwaitAll(const Slice& slice, absl::Duration deadline);
   absl::Status AskWhether(const std::string& host, const std::string& life,
-                          const std::string& asked, absl::Duration deadline);
+                          const std::string& asked, const Slice* cleared, absl::Duration deadline);
+  v1::DeviceTask CheckOf(const Slice& slice);
 
   const SystemClock clock_;
   const SharedFabricConfig config_;  // Its tables are not looked at any more.
@@ -238,6 +242,8 @@ class SharedBackend : public FabricBackend {
   // answered this one yet. One that is no longer listed, or is retired, is off, as the operator has
   // said.
   std::set<std::string> unheard_ ABSL_GUARDED_BY(mutex_);
+  // Listed and not retired, as of Configure; nothing: that has not come yet.
+  std::optional<std::set<std::string>> in_use_ ABSL_GUARDED_BY(mutex_);
   std::string asked_last_;  // Of LookAtUnproven; on kDeviceLane.
 };
 

@@ -5,8 +5,9 @@
 // is asked is written down before (SharedState), and until the same host has answered something
 // asked later, or lives another life, these bytes are not said to be clear by anybody: they would
 // be somebody else's by the time it goes on. An agent works on its tasks one after the other, and
-// ends the one that it has begun also when its session has ended, so that any later answer is the
-// proof. KERNEL_TIMEOUT is none: the agent's kernel goes on with it.
+// ends the one that it has begun also when its session has ended. So the proof is any answer to a
+// task that had its turn later. Within a session that is a check: other tasks overtake a clear that
+// waits for its turn. KERNEL_TIMEOUT is none: the agent's kernel goes on with it.
 //
 // A host that cannot clear is left for another. One that says RANGE_TAKEN is no such host: somebody
 // there still has these bytes, and nobody may be given them.
@@ -107,12 +108,12 @@ absl::Status SharedBackend::Settle(const Slice& slice, absl::Duration deadline) 
     if (!Overlap(each.slice, slice)) continue;
     const std::string life = tasks_->LifeOf(each.host);
     // In another life nothing of the former one goes on.
-    const bool over = life.empty() ? IsOff(each.host) : life != each.life;
+    const bool over = life.empty() ? IsOff(each.host) || IsGivenUp(each.host) : life != each.life;
     if (!over) {
       absl::Status heard = AskWhether(each.host, life,
                                       absl::StrCat("was asked to clear bytes of device ",
                                                    slice.device, " and has not answered"),
-                                      deadline);
+                                      &each.slice, deadline);
       if (!heard.ok()) return heard;
     }
     if (absl::Status status = state_.Remove(each); !status.ok()) return status;
@@ -135,7 +136,7 @@ absl::Status SharedBackend::AwaitAll(const Slice& slice, absl::Duration deadline
           host, life,
           absl::StrCat("may have been asked by another manager to clear bytes of device ",
                        slice.device, " and has not answered this one yet"),
-          deadline);
+          nullptr, deadline);
       if (!heard.ok()) return heard;
     }
     MutexLock lock(mutex_);
@@ -144,21 +145,47 @@ absl::Status SharedBackend::AwaitAll(const Slice& slice, absl::Duration deadline
   return absl::OkStatus();
 }
 
-// OK: the host has answered, in that life. `asked`: what it may have in hand, for people.
+// OK: the host is through, in that life, with what it was asked for: in an earlier session of its
+// agent, or (`cleared`) in this one. `asked`: what that may be, for people.
 absl::Status SharedBackend::AskWhether(const std::string& host, const std::string& life,
-                                       const std::string& asked, absl::Duration deadline) {
+                                       const std::string& asked, const Slice* cleared,
+                                       absl::Duration deadline) {
   const std::string may = absl::StrCat("host ", host, " ", asked, ": it may still do so");
   if (life.empty()) {
     return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE", may,
-                  absl::StrCat("start cxlpool-agent on ", host, ", or reboot or fence it"));
+                  absl::StrCat("start cxlpool-agent on ", host,
+                               ", or reboot or fence it; where it is off for good, `cxlpool host "
+                               "retire ",
+                               host, "`"));
   }
-  const absl::Status heard =
-      AskLook(host, life, std::min(deadline, clock_.Elapsed() + config_.timing.clear)).status();
-  if (heard.ok()) return heard;
+  const bool looks = cleared == nullptr || CXLPOOL_MUTANT("a-look-is-behind-a-clear");
+  const absl::Status heard = Ask(host, life, looks ? LookTask() : CheckOf(*cleared),
+                                 std::min(deadline, clock_.Elapsed() + config_.timing.clear))
+                                 .status();
+  // Whatever it says of the bytes. One for which there was no room has had no turn.
+  const bool had_its_turn = !looks && !IsNoWord(heard) && !absl::IsResourceExhausted(heard);
+  if (heard.ok() || had_its_turn) return absl::OkStatus();
   std::optional<Refusal> refusal = RefusalOf(heard);
   if (!refusal.has_value()) return heard;
   refusal->message = absl::StrCat(may, " (", refusal->message, ")");
   return refusal->ToStatus();
+}
+
+// A check of the first bytes, for the sake of its turn.
+v1::DeviceTask SharedBackend::CheckOf(const Slice& slice) {
+  v1::DeviceTask task;
+  v1::DeviceClearTask& check = *task.mutable_clear();
+  check.set_device(slice.device);
+  check.set_dpa_bytes(slice.dpa_bytes);
+  check.set_length_bytes(slice.length_bytes);
+  check.set_only_check(true);
+  check.set_coherent(config_.coherent);
+  MutexLock lock(mutex_);
+  if (const auto device = devices_.find(slice.device); device != devices_.end()) {
+    check.set_mark(device->second.mark.id());
+    check.set_length_bytes(std::min(slice.length_bytes, device->second.entry.granule_bytes));
+  }
+  return task;
 }
 
 // A piece: first it is cleared, then it is checked.

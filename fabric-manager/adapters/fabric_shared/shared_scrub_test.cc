@@ -116,6 +116,22 @@ TEST_F(SharedBackendTest, WhoeverWasAskedToClearHasToBeHeardBeforeAnybodyGetsThe
   EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
 }
 
+// Its agent has other things to do before, and answers looks at once.
+TEST_F(SharedBackendTest, AClearThatWaitsForItsTurnIsNotOverWhenALookIsAnswered) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  agents_.Change("host-a", [](Host& own) { own.cannot_clear = true; });
+  agents_.Change("host-b", [](Host& own) { own.clears_wait = true; });
+  EXPECT_EQ(ReasonOf(Scrub({"cmm-0", 0, kUnit})), "NO_ANSWER") << "of host-b";
+  agents_.Change("host-a", [](Host& own) { own.cannot_clear = false; });
+  EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok()) << "though host-a could";
+  EXPECT_EQ(Count("host-b", &Host::clears), 0);
+  agents_.Hang("host-b", false);
+  EXPECT_EQ(Count("host-b", &Host::clears), 1) << "late";
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
+}
+
 // An agent answers for what its kernel does not come to an end with. It goes on all the same.
 TEST_F(SharedBackendTest, AClearThatIsStillUnderWayIsNotOver) {
   Connect({"host-a", "host-b"});
@@ -227,6 +243,29 @@ TEST_F(SharedBackendTest, AHostThatIsRetiredIsNotWaitedFor) {
   configure({"host-a"});
   const absl::Status cleared = Scrub({"cmm-0", 0, kUnit});
   EXPECT_TRUE(cleared.ok()) << cleared;
+}
+
+// The operator has said that it is off: what this manager asked it for is over, too.
+TEST_F(SharedBackendTest, WhoeverWasAskedToClearAndIsRetiredOrListedNoMoreClearsNoMore) {
+  OpenAndHangInAClear();
+  const auto configure = [&](const std::set<std::string>& retired) {
+    const absl::Status configured = WaitForAnswer<absl::Status>([&](auto done) {
+      driver_->Configure({tables_, known_, retired}, std::move(done));
+    });
+    EXPECT_TRUE(configured.ok()) << configured;
+  };
+  configure({"host-b"});
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit}))) << "that is another one";
+  configure({"host-a"});
+  const absl::Status cleared = Scrub({"cmm-0", 0, kUnit});
+  EXPECT_TRUE(cleared.ok()) << cleared << ", by host-b";
+
+  agents_.Hang("host-a", false);
+  OpenAndHangInAClear();
+  std::erase_if(tables_.hosts, [](const HostEntry& host) { return host.id == "host-a"; });
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit})));
+  configure({});
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok()) << "by host-b";
 }
 
 // It was asked in the boot before, and that one's end was not heard of.

@@ -65,7 +65,8 @@ void SharedMachine::PrepareUnfit() {
   }
 }
 
-// A window that could not be opened leaves the device unfit until it can.
+// A window that could not be opened leaves the device unfit until it can. One through which nothing
+// can be loaded is opened anew: its DAX device was unbound, or is another one by now.
 absl::StatusOr<SpaceView> SharedMachine::LookAtMarks() {
   absl::StatusOr<SpaceView> view = space_->Look();
   if (!view.ok()) return view.status();
@@ -73,8 +74,9 @@ absl::StatusOr<SpaceView> SharedMachine::LookAtMarks() {
   for (SpaceDevice& device : view->devices) {
     const auto window = windows_.find(device.name);
     if (window != windows_.end()) {
-      ReadAgain(window->second);
-      continue;
+      if (ReadAgain(window->second) || CXLPOOL_MUTANT("windows-are-opened-once")) continue;
+      ::munmap(window->second.at, window->second.size);
+      windows_.erase(window);
     }
     if (!device.unfit.empty()) continue;
     if (absl::Status status = OpenWindow(device); !status.ok()) {
@@ -110,18 +112,20 @@ absl::Status SharedMachine::OpenWindow(const SpaceDevice& device) {
   return absl::OkStatus();
 }
 
-void SharedMachine::ReadAgain(Window& window) {
+// False: a load ended in a bus error.
+bool SharedMachine::ReadAgain(Window& window) {
   FlushBytes(static_cast<char*>(window.at), kMarkBytes, 0);
   alignas(uint64_t) char bytes[kMarkBytes];
   if (WithoutBusError([&] { std::memcpy(bytes, window.at, kMarkBytes); })) {
     window.mark = ReadMark(bytes);
-  } else {
-    window.mark =
-        Refuse(absl::StatusCode::kDataLoss, "MARK_DAMAGED",
-               "the bytes of the device's mark are lost: a load of them fails",
-               "see that device's health; its Regions can still be read, and are released once "
-               "the mark can be read again, or this host was rebooted");
+    return true;
   }
+  window.mark =
+      Refuse(absl::StatusCode::kDataLoss, "MARK_DAMAGED",
+             "the bytes of the device's mark are lost: a load of them fails",
+             "see that device's health; its Regions can still be read, and are released once "
+             "the mark can be read again, or this host was rebooted");
+  return false;
 }
 
 absl::StatusOr<SpaceDevice> SharedMachine::FindMarked(const SpaceView& view,

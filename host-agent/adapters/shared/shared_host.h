@@ -48,7 +48,8 @@ struct SharedHostOptions {
 class SharedHostMemory : public HostMemory, public DeviceWork {
  public:
   // What the kernel reports is of a device. An event of granted bytes becomes one of that grant's
-  // memdev; any other stays as it is. Any thread; quick.
+  // memdev, one of each where they are several grants'; any other stays as it is. Any thread;
+  // quick.
   virtual void Place(std::vector<v1::HostEvent>& events) = 0;
 };
 

@@ -176,6 +176,20 @@ TEST_F(SharedHostTest, ADamagedMarkIsRefusedWithWhatToDo) {
   EXPECT_EQ(ReasonOf(a.machine->Clear(ClearOf(5, false))), "UNKNOWN_DEVICE");
 }
 
+// As of a DAX device that was unbound and bound again: what was mapped before stays cut off.
+TEST_F(SharedHostTest, AMarkIsReadThroughAnotherWindowOnceTheFormerIsCutOff) {
+  TestHost a = Host("a");
+  ASSERT_TRUE(a.Mark(file_, "mark-1").ok());
+  const std::string bytes = Read(0, 4096);
+  std::filesystem::resize_file(file_, 0);
+  EXPECT_FALSE(a.Look().devices(0).has_mark());
+  EXPECT_NE(a.Look().devices(0).unfit_reason(), "");
+  std::filesystem::remove(file_);
+  MakeFile("cmm-0", 300);
+  Write(file_, 0, bytes);
+  EXPECT_EQ(a.Look().devices(0).mark().id(), "mark-1");
+}
+
 TEST_F(SharedHostTest, AMarkThatWasCutOffIsNone) {
   alignas(64) char bytes[kMarkBytes] = {};
   v1::DeviceMark mark;
@@ -520,6 +534,31 @@ TEST_F(SharedHostTest, WhatTheKernelReportsIsOfTheGrantThatHasTheBytes) {
   EXPECT_EQ(events[2].serial(), 0x77u);
   EXPECT_EQ(events[3].serial(), 1u);
   EXPECT_EQ(events[3].dpa_bytes(), 0u);
+}
+
+// From the last page before a grant into the next grant.
+TEST_F(SharedHostTest, BytesThatAreLostInSeveralGrantsAreLostInEachOfThem) {
+  TestHost a = Host("a");
+  ASSERT_TRUE(a.Mark(file_, "mark-1").ok());
+  for (const uint64_t number : {1, 2}) {
+    ASSERT_TRUE(a.machine->Grant(GrantOf(number, 2 * number, 2)).ok());
+    ASSERT_TRUE(a.Up(number).ok());
+  }
+  const uint64_t hpa = a.machine->PieceOf(1)->hpa_bytes;
+  ASSERT_EQ(a.machine->PieceOf(2)->hpa_bytes, hpa + 2 * kGranule);
+  std::vector<v1::HostEvent> events(1);
+  events[0].set_hpa_bytes(hpa - 4096);
+  events[0].set_length_bytes(4096 + 2 * kGranule + 64);
+  events[0].set_bytes_lost(true);
+  a.machine->Place(events);
+  ASSERT_EQ(events.size(), 2u);
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i].serial(), i + 1);
+    EXPECT_EQ(events[i].dpa_bytes(), 0u);
+    EXPECT_TRUE(events[i].bytes_lost());
+  }
+  EXPECT_EQ(events[0].length_bytes(), 2 * kGranule);
+  EXPECT_EQ(events[1].length_bytes(), 64u);
 }
 
 TEST_F(SharedHostTest, TwoHundredGrantsComeAndGoInAnyOrder) {

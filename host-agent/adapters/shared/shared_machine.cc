@@ -272,11 +272,15 @@ absl::StatusOr<OpenPiece> SharedMachine::Open(uint64_t serial, bool read_only) {
 }
 
 // By host address where the kernel knows it: it is right for interleaved devices too. Else by the
-// memdev's serial, whose address is the device's where it is the only one.
+// memdev's serial, whose address is the device's where it is the only one. What lies in several
+// pieces of a device is an event of each.
 void SharedMachine::Place(std::vector<v1::HostEvent>& events) {
   MutexLock lock(mutex_);
+  std::vector<v1::HostEvent> placed;
   for (v1::HostEvent& event : events) {
+    const Granted* first = nullptr;
     for (const Granted& granted : table_.all()) {
+      if (first != nullptr && granted.name != first->name) continue;
       const SpacePiece* piece =
           seen_.Find(granted.name, granted.offset_bytes, granted.grant.length_bytes());
       if (piece == nullptr) continue;
@@ -288,12 +292,21 @@ void SharedMachine::Place(std::vector<v1::HostEvent>& events) {
           device != seen_.devices.end() && device->serial == absl::StrFormat("%#x", event.serial());
       const uint64_t at = by_hpa ? event.hpa_bytes() : event.dpa_bytes();
       const uint64_t begin = by_hpa ? piece->hpa_bytes : granted.offset_bytes;
-      if ((!by_hpa && !by_serial) || at < begin || at - begin >= piece->length_bytes) continue;
-      event.set_serial(granted.grant.serial());
-      event.set_dpa_bytes(at - begin);
-      break;
+      const uint64_t length = std::max(event.length_bytes(), uint64_t{1});
+      const uint64_t from = std::max(at, begin);
+      const uint64_t to = std::min(at + std::min(length, ~at), begin + piece->length_bytes);
+      if ((!by_hpa && !by_serial) || from >= to) continue;
+      if (first != nullptr && CXLPOOL_MUTANT("lost-bytes-are-the-first-grants")) break;
+      first = &granted;
+      v1::HostEvent& own = placed.emplace_back(event);
+      own.set_serial(granted.grant.serial());
+      own.set_dpa_bytes(from - begin);
+      if (by_hpa) own.set_hpa_bytes(from);
+      if (event.length_bytes() != 0) own.set_length_bytes(to - from);
     }
+    if (first == nullptr) placed.push_back(std::move(event));
   }
+  events = std::move(placed);
 }
 
 uint64_t SharedMachine::LengthOf(uint64_t serial) {

@@ -80,7 +80,7 @@ class SharedMachine {
   // Has the space look after a device that is unfit, or new: somebody may have let go of it.
   void PrepareUnfit();
   absl::Status OpenWindow(const SpaceDevice& device);
-  void ReadAgain(Window& window);
+  bool ReadAgain(Window& window);
   // The device that has this mark now. NOT_FOUND/UNKNOWN_DEVICE, FAILED_PRECONDITION/MARK_WRONG.
   absl::StatusOr<SpaceDevice> FindMarked(const SpaceView& view, const std::string& mark,
                                          const std::string& device);
