@@ -235,6 +235,13 @@ class Cluster:
         path = self.directory / 'home' / f'{number}.out'
         return path.read_text() if path.exists() else ''
 
+    def save_jobs(self, number):
+        """Returns once slurmctld has written down what it knows, as it does some seconds after any change of job `number`.
+        Killed before, it would know them as jobs that wait, start them again, and have them requeued and held."""
+        known = self.head.output('date +%s.%N')
+        self.head.run(f'scontrol update jobid={number} comment=known')
+        wait_until(lambda: float(self.head.output('stat -c %.Y /var/lib/slurm/ctld/job_state')) > float(known), 60, 'jobs are saved')
+
     def kill(self, number):
         """SIGKILL to the job's script, which has printed its pid first."""
         pid = wait_until(lambda: self.printed(number).split(None, 1)[:1], 30, f'job {number} says its pid')[0]

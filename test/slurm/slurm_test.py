@@ -79,7 +79,7 @@ class SlurmTest(SlurmCase):
         both = sorted((f'slurm-{ends}', f'slurm-{lives}'))
         for job in (ends, lives):
             self.cluster.wait_job(job, 'RUNNING')
-        time.sleep(6)  # Within 5 s it writes down what it knows.
+        self.cluster.save_jobs(lives)
         self.head.run('systemctl kill -s KILL slurmctld')
         self.head.run(f'touch {HOME}/one')
         time.sleep(6)
