@@ -151,10 +151,12 @@ absl::Status Manager::Serve() {
   return ServeMetrics();
 }
 
+// Who stands by has no server yet: the one that it starts later is made of config_.
 void Manager::Reload(const FmConfig& config) {
-  SetLogLevel(config.log_level);
-  admins_.Set(config.admins);
-  if (server_ != nullptr) server_->SetAdmins(config.admins);
+  TakeReloaded(config, config_);
+  SetLogLevel(config_.log_level);
+  admins_.Set(config_.admins);
+  if (server_ != nullptr) server_->SetAdmins(config_.admins);
 }
 
 void Manager::Stop() {
