@@ -237,10 +237,11 @@ absl::Status Manager::TakeInTopology() {
 }
 
 // Where the audit trail ends, at the start and once an hour: whoever can write to the store
-// cannot write to a journal that is kept elsewhere. On the loop.
+// cannot write to a journal that is kept elsewhere. Where log_level keeps the line out of the
+// journal, nobody is told that it is there. On the loop.
 void Manager::LogAnchor() {
   const AuditHead head = writer_.trail().Read(1, 0).bounds.head;
-  if (head.number != 0) {
+  if (head.number != 0 && LogsAt(LogLevel::kInfo)) {
     LogInfo("audit", "the trail ends at ", ToText(head));
     writer_.meters().last_anchor_s = absl::ToUnixSeconds(clock_.Now());
   }
