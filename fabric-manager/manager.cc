@@ -151,10 +151,12 @@ absl::Status Manager::Serve() {
   return ServeMetrics();
 }
 
+// Who stands by has no server yet: the one that it starts later is made of config_.
 void Manager::Reload(const FmConfig& config) {
-  SetLogLevel(config.log_level);
-  admins_.Set(config.admins);
-  if (server_ != nullptr) server_->SetAdmins(config.admins);
+  TakeReloaded(config, config_);
+  SetLogLevel(config_.log_level);
+  admins_.Set(config_.admins);
+  if (server_ != nullptr) server_->SetAdmins(config_.admins);
 }
 
 void Manager::Stop() {
@@ -235,10 +237,11 @@ absl::Status Manager::TakeInTopology() {
 }
 
 // Where the audit trail ends, at the start and once an hour: whoever can write to the store
-// cannot write to a journal that is kept elsewhere. On the loop.
+// cannot write to a journal that is kept elsewhere. Where log_level keeps the line out of the
+// journal, nobody is told that it is there. On the loop.
 void Manager::LogAnchor() {
   const AuditHead head = writer_.trail().Read(1, 0).bounds.head;
-  if (head.number != 0) {
+  if (head.number != 0 && LogsAt(LogLevel::kInfo)) {
     LogInfo("audit", "the trail ends at ", ToText(head));
     writer_.meters().last_anchor_s = absl::ToUnixSeconds(clock_.Now());
   }

@@ -92,7 +92,8 @@ class Manager {
   bool MayReadMetrics(const CertificateFacts& facts) const;
   std::string Metrics();
 
-  const FmConfig config_;
+  // But for what Reload takes over, which other threads do not read, it stays as it was made.
+  FmConfig config_;
   const metrics::Counter* const resent_;
   FixedAdmins admins_;  // Who may read metrics; the server has its own.
   SystemClock clock_;

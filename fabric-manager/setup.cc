@@ -134,6 +134,11 @@ ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& 
   return options;
 }
 
+void TakeReloaded(const FmConfig& read_again, FmConfig& config) {
+  config.log_level = read_again.log_level;
+  if (!CXLPOOL_MUTANT("reload-keeps-admins")) config.admins = read_again.admins;
+}
+
 // Files that are not there take nothing: the log is gone after an orderly end.
 std::optional<uint64_t> StoreBytes(const FmConfig& config) {
   if (config.store != FmConfig::StoreKind::kSqlite) return std::nullopt;

@@ -31,6 +31,11 @@ Reconciler::Options ReconcilerOptionsOf(const FmConfig& config);
 ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& fabric,
                               std::shared_ptr<TlsSource> tls);
 
+// Takes over from a configuration that was read again what counts without a new start: `admins` and
+// the level of the log. The rest of `config` stays. A manager that stands by keeps it for the
+// server that it starts once it leads.
+void TakeReloaded(const FmConfig& read_again, FmConfig& config);
+
 // What the store's files take; nothing: it is in memory.
 std::optional<uint64_t> StoreBytes(const FmConfig& config);
 

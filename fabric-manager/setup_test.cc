@@ -232,6 +232,18 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
   EXPECT_EQ(file, "fm.toml");
 }
 
+TEST_F(SetupTest, AServerThatIsStartedAfterAReloadHasTheAdminsOfThen) {
+  FmConfig config = Parse(kEmulated);
+  FmConfig read_again = Parse(kEmulated, {{"DIR/store/pool.db", "DIR/store/other.db"}});
+  read_again.admins = {"cxlpool://operator/guard"};
+  read_again.log_level = LogLevel::kError;
+  TakeReloaded(read_again, config);
+  EXPECT_THAT(ServerOptionsOf(config, {}, nullptr).admins,
+              testing::ElementsAre("cxlpool://operator/guard"));
+  EXPECT_EQ(config.log_level, LogLevel::kError);
+  EXPECT_EQ(config.store_path, directory_ + "/store/pool.db");
+}
+
 TEST_F(SetupTest, EachDriverIsOpenedByItsName) {
   const std::map<std::string, std::string> fabrics = {
       {"emulated", kEmulated}, {"qemu", kQemu}, {"shared", kShared}};

@@ -176,6 +176,15 @@ class ConfigurationTest(unittest.TestCase):
         self.assertEqual(set(), keys - guide, 'not in docs/configuration.md')
         self.assertEqual(set(), keys - self.example_words('packaging/cli.toml'), 'not in packaging/cli.toml')
 
+    def test_what_a_reload_takes_over_is_marked_in_the_guide(self):
+        """As each daemon says in its log when it has read its configuration again."""
+        for daemon, source in (('cxlpool-fm', 'fabric-manager/main.cc'), ('cxlpool-agent', 'host-agent/main.cc')):
+            with self.subTest(daemon):
+                said = re.search(r'" was read again: (.*?) count from now on', read(source), re.S).group(1)
+                keys = set(re.findall(r'[a-z_.]+', said)) - {'and'}
+                self.assertIn('log_level', keys)
+                self.assertEqual(keys, set(re.findall(r'^\| `([\w.]+)` \|.*\*\*Reload\*\* \|$', self.section(daemon), re.M)))
+
     def test_examples_are_toml(self):
         for example in (*(example for _, _, example in self.FILES), 'packaging/cli.toml'):
             tomllib.loads(read(example))

@@ -120,5 +120,17 @@ class ModulesTest(unittest.TestCase):
                              set(modules))
 
 
+class QuickstartTest(unittest.TestCase):
+    def test_a_host_that_does_not_answer_shows_no_device(self):
+        """What the command prints below the table is no row of it."""
+        seen = re.search(r'^ *seen\(\) \{.*$', (REPOSITORY / 'packaging/quickstart').read_text(), re.M)[0]
+        self.assertIn('" shows nothing: "', (REPOSITORY / 'tools/cli/render/inventory.cc').read_text())
+        printed = ('other  mem3  0x78  1 GiB  2 MiB  1  -\none    mem0  0x77  1 GiB  2 MiB  2  -\n'
+                   'one/mem0 is unfit: it is in use\none shows nothing: its agent did not answer in time\n')
+        done = subprocess.run(['sh', '-euc', f'host=one; cxlpool() {{ printf %s "$PRINTED"; }}\n{seen}\nseen'], capture_output=True,
+                              text=True, timeout=30, env={'PATH': '/usr/bin:/bin', 'PRINTED': printed})
+        self.assertEqual(done.stdout, 'mem0\n', done.stderr)
+
+
 if __name__ == '__main__':
     main()

@@ -47,7 +47,7 @@ struct Meters {
   // The audit trail.
   metrics::Counter audit_entries;
   std::atomic<bool> audit_chain_ok{true};  // When the manager started.
-  std::atomic<int64_t> last_anchor_s{0};   // When its end was logged last; 0: it has none yet.
+  std::atomic<int64_t> last_anchor_s{0};   // When its end was logged last; 0: it was not.
 
   // The ladder.
   std::array<metrics::Histogram, kRungNames.size()> rungs = {RungTimes(), RungTimes(), RungTimes(),

@@ -430,7 +430,7 @@ void AddStore(MetricsText& out, const PoolView& view, const Meters& meters,
             "Whether the audit trail was as it was written when the manager started.",
             meters.audit_chain_ok.load() ? 1 : 0);
   out.Gauge("cxlpool_audit_anchor_timestamp_seconds",
-            "When the end of the audit trail was logged last, since the epoch; 0: it has none yet.",
+            "When the end of the audit trail was logged last, since the epoch; 0: it was not.",
             static_cast<double>(meters.last_anchor_s.load()));
 }
 

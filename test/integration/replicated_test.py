@@ -115,6 +115,25 @@ class ReplicatedTest(unittest.TestCase):
         wait_until(lambda: any('regions/after' in line for line in seen), 20, 'the watch shows what the next leader did')
         self.assertEqual(sum('SYNCED' in line for line in seen), 1, 'it goes on, and does not begin anew')
 
+    def test_admins_that_a_standby_was_told_of_count_once_it_leads(self):
+        standby = 1 - self.leader
+        manager, config = self.pool.managers[standby], self.pool.directory / f'fm{standby}.toml'
+        self.pool.run_cli('pki', 'issue', 'operator', 'guard', '--dir', self.pool.pki)
+        self.pool.cli('access', 'grant', 'admin', '--role', 'admin', '--reason', 'test')
+        self.addCleanup(self.pool.cli, 'access', 'revoke', 'admin')
+
+        def reload(text):
+            config.write_text(text)
+            before = manager.log.read_text().count('was read again')
+            manager.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: manager.log.read_text().count('was read again') > before, 10, 'it has read its configuration again')
+        self.addCleanup(reload, config.read_text())
+        reload(config.read_text() + '[access]\nadmins = ["cxlpool://operator/guard"]\n')
+        self.next_leads(lambda leader: leader.stop())
+        guard = [word.replace('operator-admin', 'operator-guard') for word in self.pool.cli_command('access', 'whoami')]
+        done = subprocess.run(guard, capture_output=True, text=True, timeout=60)
+        self.assertEqual('cxlpool://operator/guard admin\n', done.stdout, done.stderr)
+
     def test_a_standby_says_who_leads(self):
         standby = f'127.0.0.1:{self.pool.ports[1 - self.leader]}'
         done = subprocess.run(self.pool.cli_command('--fail-fast', 'capacity', managers=standby), capture_output=True, text=True)

@@ -109,6 +109,15 @@ class InitTest(unittest.TestCase):
         self.assertIn('agent.toml is there, and says something else', self.said('cxlpool-agent init /etc/cxlpool/hosts/host-b.tar', status=1))
         self.assertEqual(self.machine.output('ls -d /etc/cxlpool/agent.new', check=False), '')
 
+    def test_what_an_emulated_fabric_left_is_not_for_another(self):
+        drop_in = '/etc/systemd/system/cxlpool-agent.service.d/emulated.conf'
+        self.said(f'cxlpool-fm init {EMULATED} --host host-a')
+        self.said('cxlpool-agent init /etc/cxlpool/hosts/host-a.tar', status=1)  # The manager is not up.
+        self.machine.run(f'test -e {drop_in}; rm -r /etc/cxlpool /var/lib/cxlpool')
+        self.said('cxlpool-fm init --address fm.rack7.example:7600 --driver shared --host host-a')
+        self.assertIn(f'rm {drop_in}', self.said('cxlpool-agent init /etc/cxlpool/hosts/host-a.tar', status=1))
+        self.assertEqual(self.machine.output('ls /etc/cxlpool/agent.toml', check=False), '')
+
 
 if __name__ == '__main__':
     main()

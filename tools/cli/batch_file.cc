@@ -78,6 +78,9 @@ std::string ApiWord(absl::string_view field, const std::string& text) {
   } else if (field == "sharing") {
     words.Sharing(text, keep);
     names = v1::Sharing_descriptor();
+  } else if (field == "isolation") {
+    words.Isolation(text, keep);
+    names = v1::Enforcer_descriptor();
   }
   if (names == nullptr || !words.status().ok()) return text;
   return std::string(names->FindValueByNumber(value)->name());

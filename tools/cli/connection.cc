@@ -31,6 +31,9 @@ bool IsTransient(const absl::Status& status) {
          (absl::IsResourceExhausted(status) && ReasonOf(status) == "QUEUE_FULL");
 }
 
+// Where all managers were tried, what is said of the round may be another one's failure than the
+// last. Only if neither may be worth another try is it the answer; otherwise some manager may have
+// carried the call out.
 absl::Status Connection::Retry(const std::string& request_id,
                                absl::FunctionRef<absl::Status(absl::Duration left)> attempt) {
   const absl::Duration end = pacer_.Elapsed() + timeout_;
@@ -46,7 +49,7 @@ absl::Status Connection::Retry(const std::string& request_id,
     }
     const bool transient = IsTransient(status);
     if (!status.ok() && stub_.Turn(status) && left > absl::ZeroDuration()) continue;
-    if (!transient) return status;
+    if (!transient && !IsTransient(status) && ReasonOf(status) != "NO_ANSWER") return status;
     const absl::Duration pause = backoff.Next();
     if (fail_fast_ || left <= pause) return GaveUp(status, after, request_id);
     listener_.OnRetry(status, left);

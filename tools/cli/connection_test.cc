@@ -120,6 +120,23 @@ TEST(ConnectionTest, EachManagerIsTriedBeforeThereIsAPause) {
   EXPECT_EQ(fake.manager.turned_from.size(), 2u);
 }
 
+// The one that leads may have done it before it went away, and another may be misconfigured.
+TEST(ConnectionTest, OneManagersCertificateIsNotTheEndOfACallThatAnotherMayHaveDone) {
+  FakeConnection fake;
+  auto& calls = fake.manager.ReleaseRegion_calls;
+  const absl::Status bad = Refused(absl::StatusCode::kUnauthenticated, "MANAGER_NOT_TRUSTED");
+  fake.manager.others = 1;
+  fake.manager.said = Unreachable();
+  calls.answers = {Unreachable(), bad, v1::ReleaseRegionResponse()};
+  EXPECT_TRUE(fake.connection.Send(Release()).ok());
+  fake.manager.others = 1;
+  calls.answers = {Unreachable()};
+  for (int i = 0; i < 1000; ++i) calls.answers.push_back(bad);
+  const absl::Status status = fake.connection.Send(Release()).status();
+  EXPECT_EQ(ReasonOf(status), "MANAGER_UNREACHABLE");
+  EXPECT_THAT(RefusalOf(status)->remedy, HasSubstr(kCallId));
+}
+
 TEST(ConnectionTest, NoManagerIsTriedBeyondTheTimeout) {
   FakeConnection fake;
   fake.manager.others = 1000;

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/byte_size.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/print.h"
 #include "tools/cli/render/inventory.h"
@@ -182,10 +184,12 @@ absl::StatusOr<Along> AlongOf(v1::ReleaseRegionRequest& request, Connection& con
   return along;
 }
 
-// A Region that is not there does not keep the others from being released. Sets no etags.
+// A Region that is not there does not keep the others from being released. Of each that is shown
+// the etag is set, as of one alone.
 absl::StatusOr<Along> AlongOf(v1::BatchReleaseRegionsRequest& request, Connection& connection) {
   Along along;
   along.worth_asking = false;
+  std::vector<std::pair<v1::ReleaseRegionRequest*, std::string>> shown;
   for (v1::ReleaseRegionRequest& one : *request.mutable_requests()) {
     const auto region = GetRegion(one.name(), connection);
     if (absl::IsNotFound(region.status())) continue;  // The batch reports that for this one.
@@ -194,6 +198,11 @@ absl::StatusOr<Along> AlongOf(v1::BatchReleaseRegionsRequest& request, Connectio
     if (absl::Status status = AddRelease(one, *region, connection, along); !status.ok()) {
       return status;
     }
+    shown.emplace_back(&one, region->etag());
+  }
+  if (!along.worth_asking) return along;
+  for (auto& [one, etag] : shown) {
+    if (one->etag().empty() && !CXLPOOL_MUTANT("batch-releases-unseen")) one->set_etag(etag);
   }
   return along;
 }

@@ -36,7 +36,7 @@ absl::StatusOr<Along> AlongOf(v1::RetireHostRequest& request, Connection& connec
 absl::StatusOr<Along> AlongOf(v1::RemoveHostRequest& request, Connection& connection);
 absl::StatusOr<Along> AlongOf(v1::RemoveDeviceRequest& request, Connection& connection);
 absl::StatusOr<Along> AlongOf(v1::FailDeviceRequest& request, Connection& connection);
-// Sets the etag, where none is given and the person is asked: what is released is what was shown.
+// These set etags, where none is given and the person is asked: what is released is what was shown.
 absl::StatusOr<Along> AlongOf(v1::ReleaseRegionRequest& request, Connection& connection);
 absl::StatusOr<Along> AlongOf(v1::BatchReleaseRegionsRequest& request, Connection& connection);
 

@@ -122,6 +122,34 @@ TEST_F(ConsentTest, WhatIsReleasedIsWhatThePersonSaw) {
   EXPECT_EQ(err_.str(), "");
 }
 
+TEST_F(ConsentTest, WhatIsReleasedOfSeveralIsWhatThePersonSaw) {
+  R first = online_, second = MakeRegion(R::ALLOCATED, 6, "regions/kw");
+  first.set_etag("e-5");
+  second.set_etag("e-6");
+  ReleaseBatch batch;
+  for (const char* name : {"regions/kv", "regions/gone", "regions/kw"}) {
+    batch.request.add_requests()->set_name(name);
+    batch.request.mutable_requests()->rbegin()->set_detach_all(true);
+  }
+  const auto release = [&](const R& one) {
+    fake_.manager.GetRegion_calls.answers = {
+        one, Refused(absl::StatusCode::kNotFound, "UNKNOWN_REGION"), second};
+    fake_.manager.BatchReleaseRegions_calls.answers = {v1::BatchReleaseRegionsResponse()};
+    return Run(batch);
+  };
+  WillAnswer("yes\n");
+  ASSERT_TRUE(release(first).ok());
+  const auto& sent = fake_.manager.BatchReleaseRegions_calls.requests;
+  EXPECT_EQ(sent[0].requests(0).etag(), "e-5");
+  EXPECT_EQ(sent[0].requests(1).etag(), "");
+  EXPECT_EQ(sent[0].requests(2).etag(), "e-6");
+  // No host has either: nothing is asked, and nothing is held against what was seen.
+  WillAnswer("");
+  ASSERT_TRUE(release(MakeRegion(R::ALLOCATED, 5)).ok());
+  EXPECT_EQ(err_.str(), "");
+  EXPECT_EQ(sent[1].requests(2).etag(), "");
+}
+
 TEST_F(ConsentTest, AFenceOfOneRegionListsAllThatItsHostsHave) {
   ReleaseRegion command = Release(false);
   command.request.set_force(true);

@@ -66,6 +66,7 @@ absl::Status Show(const SettingsFile& file, const ConnectionFlags& flags,
   sheet.Add("CA", settings->ca);
   sheet.Add("Certificate", settings->cert);
   sheet.Add("Key", settings->key);
+  sheet.Add("Token", settings->token_file);
   sheet.Add("Server name", settings->server_name);
   return Write(printer, sheet.ToString());
 }

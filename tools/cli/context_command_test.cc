@@ -121,6 +121,8 @@ TEST_F(ContextCommandTest, ShowsWhatCountsBeforeTheFile) {
   EXPECT_THAT(out_.str(), ContainsRegex("Manager: +env:1 \\(CXLPOOL_MANAGER\\)\n"));
   ASSERT_TRUE(RunWith({.manager = "flag:1", .ca = "ca"}, environment, Verb::kShow).ok());
   EXPECT_THAT(out_.str(), ContainsRegex("Manager: +flag:1 \\(--manager\\)\nCA: +ca\n"));
+  ASSERT_TRUE(RunWith({}, {.token_file = "/t"}, Verb::kShow).ok());
+  EXPECT_THAT(out_.str(), ContainsRegex("Token: +/t\n"));
   // Another manager's name is meant.
   ASSERT_TRUE(RunWith({}, environment, Verb::kShow, "prod").ok());
   EXPECT_THAT(out_.str(), HasSubstr(" fm.prod:1\n"));

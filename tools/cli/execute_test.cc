@@ -564,7 +564,7 @@ TEST_F(ExecuteFileTest, ABatchTakesTheCommandLinesWords) {
   ASSERT_TRUE(Run(AllocateBatch{Write(
                       R"({"region_id": "kv", "size_bytes": "256MiB", "tenant": "ml", "host": "a",)"
                       R"( "policy": "spread", "sharing": "single-writer", "ttl": "12h",)"
-                      R"( "isolateFrom": ["other"]})"
+                      R"( "isolateFrom": ["other"], "isolation": "fabric"})"
                       "\n"
                       R"({"region_id": "kw", "size_bytes": 1073741824, "tenant": "tenants/ml",)"
                       R"( "policy": "SPREAD", "expected_lifetime": "90s"})"
@@ -578,6 +578,7 @@ TEST_F(ExecuteFileTest, ABatchTakesTheCommandLinesWords) {
   EXPECT_EQ(requests[0].sharing(), v1::SINGLE_WRITER);
   EXPECT_EQ(requests[0].ttl().seconds(), 43200);
   EXPECT_EQ(requests[0].isolate_from(0), "regions/other");
+  EXPECT_EQ(requests[0].isolation(), v1::FABRIC);
   EXPECT_EQ(requests[1].size_bytes(), uint64_t{1} << 30);
   EXPECT_EQ(requests[1].tenant(), "tenants/ml");
   EXPECT_EQ(requests[1].policy(), v1::SPREAD);

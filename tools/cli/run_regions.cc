@@ -257,6 +257,8 @@ absl::Status Run(WatchRegions& command, Connection& connection, Printer& printer
     if (before == text) return true;
     before = text;
     written = Write(printer, WatchLine(event, absl::Now()));
+    // A watch may go on for weeks, and most Regions do not live so long.
+    if (event.event() == v1::WatchRegionsResponse::REMOVED) shown.erase(event.region().tag());
     return written.ok();
   });
   return end.ok() ? written : end.status();

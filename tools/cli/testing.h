@@ -109,7 +109,9 @@ class FakeManager : public ManagerStub {
   // To as many others in a row as there are.
   bool Turn(absl::Status& why) override {
     turned_from.push_back(why);
-    return others-- > 0;
+    if (others-- > 0) return true;
+    if (!said.ok()) why = said;
+    return false;
   }
   std::vector<std::string> addresses() const override {
     std::vector<std::string> addresses;
@@ -122,6 +124,7 @@ class FakeManager : public ManagerStub {
   }
 
   int others = 0;
+  absl::Status said;  // OK: of a round that is over there is no more to say than what came last.
   std::vector<absl::Status> turned_from;
   std::vector<std::pair<std::string, Answer<v1::Self>>> selves;  // By address.
   std::vector<absl::Duration> self_limits;
