@@ -122,7 +122,9 @@ TEST(NoMemoryTest, ADirectoryLosesNeitherRoomNorPins) {
     cxlpool_object_free(object);
     all_used = t_left >= 0;
     t_left = -1;
-    if (code != 0) ASSERT_STREQ(error.reason, "NO_MEMORY") << "allocation " << failed;
+    if (code != 0) {
+      ASSERT_STREQ(error.reason, "NO_MEMORY") << "allocation " << failed;
+    }
     failed += all_used ? 0 : 1;
 
     ASSERT_EQ(cxlpool_directory_put(directory, "a", "x", 1, &error), 0) << error.message;
