@@ -736,11 +736,25 @@ static PyObject *module_open(PyObject *module, PyObject *args, PyObject *kwargs)
   return region;
 }
 
+/* For _safetensors.py: two buffers may be of two objects and yet of the same memory. */
+static PyObject *module_overlap(PyObject *module, PyObject *args) {
+  (void)module;
+  Py_buffer one, other;
+  if (!PyArg_ParseTuple(args, "y*y*:overlap", &one, &other)) return NULL;
+  const uintptr_t begin = (uintptr_t)one.buf, other_begin = (uintptr_t)other.buf;
+  const int overlap = one.len > 0 && other.len > 0 && begin < other_begin + (size_t)other.len &&
+                      other_begin < begin + (size_t)one.len;
+  PyBuffer_Release(&one);
+  PyBuffer_Release(&other);
+  return PyBool_FromLong(overlap);
+}
+
 static PyMethodDef module_methods[] = {
     {"allocate", (PyCFunction)(void (*)(void))module_allocate, METH_VARARGS | METH_KEYWORDS,
      "Pool().allocate(...)"},
     {"open", (PyCFunction)(void (*)(void))module_open, METH_VARARGS | METH_KEYWORDS,
      "Pool().open(...)"},
+    {"overlap", module_overlap, METH_VARARGS, "Whether two buffers have bytes in common."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {
