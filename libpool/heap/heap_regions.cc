@@ -34,6 +34,11 @@ bool MayBeThere(const cxlpool_error& error) {
          reason == "DESCRIPTORS_LOST" || reason == "NO_MEMORY";
 }
 
+// Whether a release failed so that the next one would only wait for nothing, too.
+bool NobodyAnswers(int code) {
+  return code == CXLPOOL_UNAVAILABLE || code == CXLPOOL_DEADLINE_EXCEEDED;
+}
+
 // What a call of libcxlpool filled.
 Status StatusOf(const cxlpool_error& error) {
   return Status({.code = static_cast<Code>(error.code),
@@ -278,7 +283,7 @@ bool HeapRegions::Give(void* address, size_t size) noexcept {
 }
 
 // The Regions leave the table before they are unmapped, and the lock is free while the agent is
-// spoken to.
+// spoken to. One whose release is refused, perhaps for good, is in no other one's way.
 Status HeapRegions::GiveBack() {
   std::vector<std::unique_ptr<Part>> given_back;
   std::vector<std::string> tags;
@@ -302,20 +307,24 @@ Status HeapRegions::GiveBack() {
   for (const std::unique_ptr<Part>& part : given_back) tags.push_back(std::move(part->tag));
   given_back.clear();  // Unmapped and closed.
   if (CXLPOOL_MUTANT("heap-region-kept")) return Status();
-  Status status;
-  while (!tags.empty()) {
+  cxlpool_error first_refusal = CXLPOOL_ERROR_INIT;
+  for (auto tag = tags.begin(); tag != tags.end();) {
     cxlpool_error error = CXLPOOL_ERROR_INIT;
-    const int code = cxlpool_release(client_, tags.back().c_str(), &error);
-    // Somebody has released it already.
-    if (code != 0 && code != CXLPOOL_NOT_FOUND) {
-      status = StatusOf(error);
-      break;
+    const int code = cxlpool_release(client_, tag->c_str(), &error);
+    // Not found: somebody has released it already.
+    if (code == 0 || code == CXLPOOL_NOT_FOUND) {
+      tag = tags.erase(tag);
+      continue;
     }
-    tags.pop_back();
+    if (first_refusal.code == 0) first_refusal = error;
+    if (NobodyAnswers(code) || CXLPOOL_MUTANT("heap-release-stops-at-a-refusal")) break;
+    ++tag;
   }
-  const MutexLock lock(mutex_);
-  std::move(tags.begin(), tags.end(), std::back_inserter(unreleased_));
-  return status;
+  {
+    const MutexLock lock(mutex_);
+    std::move(tags.begin(), tags.end(), std::back_inserter(unreleased_));
+  }
+  return first_refusal.code == 0 ? Status() : StatusOf(first_refusal);
 }
 
 void HeapRegions::End() {
@@ -327,9 +336,7 @@ void HeapRegions::End() {
     parts_.clear();
   }
   for (const std::string& tag : tags) {
-    const int code = cxlpool_release(client_, tag.c_str(), nullptr);
-    // The next one would wait for nothing, too.
-    if (code == CXLPOOL_UNAVAILABLE || code == CXLPOOL_DEADLINE_EXCEEDED) return;
+    if (NobodyAnswers(cxlpool_release(client_, tag.c_str(), nullptr))) return;
   }
   const MutexLock growing(growing_);
   if (!asked_.has_value()) return;
