@@ -18,6 +18,8 @@ namespace {
 constexpr uint64_t kUnit = uint64_t{2} << 20;
 constexpr uint64_t kLargest = uint64_t{1} << 56;
 
+constinit thread_local bool met_the_limit = false;  // See HeapRegions::MetTheLimit.
+
 uint64_t RoundUp(uint64_t bytes) { return (bytes + kUnit - 1) / kUnit * kUnit; }
 
 // How large a Region has room for a block whatever is in the others. It begins at a multiple of 2
@@ -107,6 +109,7 @@ void HeapRegions::ReportUsage(const Part& part) {
 
 // Called by jemalloc, which is C: nothing is thrown.
 void* HeapRegions::Take(size_t size, size_t alignment) noexcept {
+  met_the_limit = false;
   try {
     {
       const MutexLock lock(mutex_);
@@ -148,6 +151,7 @@ void* HeapRegions::GrowAndTake(size_t size, size_t alignment) {
     const bool is_refused =
         needed >= refused_bytes_ || CXLPOOL_MUTANT("heap-large-refusal-for-all");
     if (refusals_ != refusals && is_refused && !CXLPOOL_MUTANT("heap-refusal-asked-again")) {
+      met_the_limit = refused_for_the_limit_;
       return nullptr;
     }
   }
@@ -158,8 +162,12 @@ void* HeapRegions::GrowAndTake(size_t size, size_t alignment) {
   ++refusals_;
   // What may be there would be asked for again, whatever is needed.
   refused_bytes_ = asked_.has_value() ? 0 : needed;
+  refused_for_the_limit_ = taken.status().reason() == "HEAP_FULL";
+  met_the_limit = refused_for_the_limit_;
   return nullptr;
 }
+
+bool HeapRegions::MetTheLimit() { return met_the_limit; }
 
 // First the Region whose fate is unknown, if there is one, and then one of the size that is needed.
 // What is taken of a Region is taken before any other thread sees it: one that comes just then
