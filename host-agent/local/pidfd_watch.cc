@@ -59,7 +59,8 @@ void PidfdWatch::Stop() {
   thread_.join();
 }
 
-// Calls `ended` at once, on this thread, where the process is gone already or cannot be watched.
+// Calls `ended` at once, on this thread, where the process is gone already or cannot be watched. A
+// watch of the same process that was there ends with CANCELLED.
 void PidfdWatch::Watch(const ProcessId& process, Done ended) {
   absl::Status answer;
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
@@ -73,19 +74,22 @@ void PidfdWatch::Watch(const ProcessId& process, Done ended) {
   }
   {
     MutexLock lock(mutex_);
+    epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = ++last_id_}};
     if (stopped_) {
       answer = Cancelled();
-    } else {
-      epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = ++last_id_}};
-      if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, pidfd.get(), &event) == 0) {
-        by_id_[last_id_] = process;
-        watched_[process] = {last_id_, std::move(pidfd), std::move(ended)};
-        return;
-      }
+    } else if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, pidfd.get(), &event) != 0) {
       answer = CannotWatch();
+    } else {
+      by_id_[last_id_] = process;
+      Watched& watched = watched_[process];
+      by_id_.erase(watched.id);
+      watched.id = last_id_;
+      watched.pidfd = std::move(pidfd);
+      std::swap(watched.ended, ended);
+      answer = Cancelled();
     }
   }
-  std::move(ended)(std::move(answer));
+  if (ended) std::move(ended)(std::move(answer));
 }
 
 // `watched` closes the pidfd at the end. If the thread has already got an event of it, it finds no

@@ -105,6 +105,18 @@ TEST_F(PidfdWatchTest, WhatIsForgottenIsToldOnceAndCanBeWatchedAgain) {
   EXPECT_TRUE(second.get().ok());
 }
 
+TEST_F(PidfdWatchTest, AnotherWatchOfAProcessEndsTheOneBefore) {
+  const Child child;
+  auto first = Watch(child.id());
+  auto second = Watch(child.id());
+  ASSERT_TRUE(Ready(first));
+  EXPECT_TRUE(absl::IsCancelled(first.get()));
+  EXPECT_FALSE(Ready(second));
+  child.Kill();
+  ASSERT_EQ(second.wait_for(kSoon), std::future_status::ready);
+  EXPECT_TRUE(second.get().ok());
+}
+
 TEST_F(PidfdWatchTest, StopAnswersEveryWatch) {
   const Child child;
   auto ended = Watch(child.id());

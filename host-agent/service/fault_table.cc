@@ -26,6 +26,17 @@ std::optional<RegionRange> RangeInSegment(const DesiredSegment& segment, size_t 
   return RegionRange{first, last + 1 - first};
 }
 
+bool HasSerial(const AttachmentTable& attachments, const AttachmentKey& key, uint64_t serial) {
+  const auto it = attachments.all().find(key);
+  if (it == attachments.all().end()) return false;
+  for (const Segment& segment : it->second.segments) {
+    for (const DesiredTarget& target : segment.desired.targets) {
+      if (target.serial == serial) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::optional<RegionRange> RangeInRegion(const Attachment& attachment, const HostObservation& host,
@@ -112,9 +123,20 @@ size_t FaultTable::CountOf(const AttachmentKey& key) const {
 // Each loss becomes a fault of an Attachment once (Lost::placed), and again of the next Attachment
 // that gets its serial. A loss is kept until neither a memdev nor an Offer has its serial.
 void FaultTable::Place(const AttachmentTable& attachments, const HostObservation& host) {
-  if (lost_.empty()) return;
-  std::erase_if(faults_,
-                [&](const Fault& fault) { return !attachments.all().contains(fault.key); });
+  if (lost_.empty()) return;  // Nor are there faults: a loss is kept as long as its fault.
+  std::erase_if(faults_, [&](const Fault& fault) {
+    return CXLPOOL_MUTANT("fault-of-a-former-tail")
+               ? !attachments.all().contains(fault.key)
+               : !HasSerial(attachments, fault.key, fault.serial);
+  });
+  for (auto& [serial, losses] : lost_) {
+    for (Lost& lost : losses) {
+      // The same Attachment may get it again.
+      if (lost.placed.has_value() && !HasSerial(attachments, *lost.placed, serial)) {
+        lost.placed.reset();
+      }
+    }
+  }
   for (const auto& [key, attachment] : attachments.all()) {
     if (key == kOrphans) continue;
     for (const Segment& segment : attachment.segments) {
@@ -126,7 +148,8 @@ void FaultTable::Place(const AttachmentTable& attachments, const HostObservation
           lost.placed = key;
           const std::optional<RegionRange> range =
               RangeInRegion(attachment, host, target.serial, lost.dpa_bytes, lost.length_bytes);
-          if (range.has_value()) faults_.push_back({TakeSequence(), key, *range, lost.message});
+          if (!range.has_value()) continue;
+          faults_.push_back({TakeSequence(), key, target.serial, *range, lost.message});
         }
       }
     }

@@ -3,7 +3,8 @@
 //
 // A memdev's bytes become a Region's by the Offer that names its serial: an event may come before
 // that Offer (the agent has just started), so losses are kept by serial, and placed whenever Offers
-// have changed. A fault goes with its Attachment. Bounded: kMaxLost losses, kMaxFaults an
+// have changed. A fault goes with its Attachment, or with the part of it that had those bytes: what
+// grows there afterwards is other memory. Bounded: kMaxLost losses, kMaxFaults an
 // Attachment; what is beyond is dropped, and is in the manager's records all the same.
 //
 // Not thread-safe; owned by AgentCore.
@@ -47,6 +48,7 @@ class FaultTable {
   struct Fault {
     uint64_t sequence = 0;  // Ascending from 1 in each agent process; sizes have others of these.
     AttachmentKey key;
+    uint64_t serial = 0;
     RegionRange range;
     std::string message;
   };
@@ -54,8 +56,9 @@ class FaultTable {
   // Takes an event with `bytes_lost`; others are ignored.
   void Add(const v1::HostEvent& event);
 
-  // Places what can be, drops the faults of Attachments that are gone and the losses of memdevs
-  // that neither an Offer names nor the host shows. Costs nothing while there are no losses.
+  // Places what can be, drops the faults of Attachments that are gone or have that memdev no more,
+  // and the losses of memdevs that neither an Offer names nor the host shows. Costs nothing while
+  // there are no losses.
   void Place(const AttachmentTable& attachments, const HostObservation& host);
 
   // In order of their sequence.

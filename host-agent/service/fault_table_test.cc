@@ -165,6 +165,26 @@ TEST(FaultTableTest, FaultsGoWithTheirAttachment) {
   EXPECT_TRUE(table.Placed().empty());  // Nobody named the serial meanwhile: forgotten.
 }
 
+// What grows there afterwards is other memory. The first part keeps its own.
+TEST(FaultTableTest, FaultsGoWithTheTailThatHadThem) {
+  Table table;
+  table.host.memdevs.emplace_back().serial = 0x52;
+  const auto offer_with = [](std::vector<std::pair<uint32_t, uint64_t>> slots_and_serials) {
+    return MakeOffer(1, v1::Offer::WANT_ONLINE, std::move(slots_and_serials));
+  };
+  table.Offer(offer_with({{1, 0x51}, {2, 0x52}}));
+  table.faults.Add(Lost(0x51, 64));
+  table.faults.Add(Lost(0x52, 128));
+  EXPECT_EQ(table.Placed().size(), 2u);
+  table.Offer(offer_with({{1, 0x51}}));
+  EXPECT_EQ(table.Placed(), (std::vector<RegionRange>{{64, 64}}));
+  table.Offer(offer_with({{1, 0x51}, {3, 0x53}}));
+  EXPECT_EQ(table.Placed(), (std::vector<RegionRange>{{64, 64}}));
+  // The host has shown the memdev all the time: its bytes are lost wherever they are a Region's.
+  table.Offer(offer_with({{1, 0x51}, {2, 0x52}}));
+  EXPECT_EQ(table.Placed(), (std::vector<RegionRange>{{64, 64}, {kTestLength + 128, 64}}));
+}
+
 TEST(FaultTableTest, ARegionHasAtMostSoMany) {
   Table table;
   table.Offer(MakeOffer(1, v1::Offer::WANT_ONLINE, {{1, 0x51}}));

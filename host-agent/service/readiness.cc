@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -31,7 +32,8 @@ void Readiness::Start() {
 void Readiness::Look() {
   std::string status = Status();
   std::replace(status.begin(), status.end(), '\n', ' ');  // A line is an assignment.
-  if (status.size() > kMaxStatus) status.resize(kMaxStatus);
+  // systemd passes over a text that is no UTF-8.
+  status = CutText(status, kMaxStatus);
   if (status != last_status_) {
     last_status_ = std::move(status);
     notify_(absl::StrCat("STATUS=", last_status_));

@@ -96,6 +96,15 @@ TEST_F(ReadinessTest, UnfitHostIsNotReadyBeforeTheDeadlineAndSaysWhy) {
             "STATUS=HOST_UNFIT: no driver kmem (modprobe kmem); cxlpool-agent check shows more");
 }
 
+TEST_F(ReadinessTest, ALongStatusIsCutBetweenCharacters) {
+  std::string words;
+  for (int i = 0; i < 1000; ++i) words += "\xe2\x82\xac";  // Of three bytes: 1024 is no multiple.
+  rig.memory.prepare = absl::FailedPreconditionError(words);
+  Start();
+  rig.executor.Advance(absl::Seconds(1));
+  EXPECT_EQ(Status(), "STATUS=" + words.substr(0, 1023));
+}
+
 TEST_F(ReadinessTest, ARefusalIsTheStatus) {
   Start();
   rig.executor.Advance(absl::Seconds(1));

@@ -18,6 +18,8 @@ namespace {
 constexpr uint64_t kUnit = uint64_t{2} << 20;
 constexpr uint64_t kLargest = uint64_t{1} << 56;
 
+constinit thread_local bool met_the_limit = false;  // See HeapRegions::MetTheLimit.
+
 uint64_t RoundUp(uint64_t bytes) { return (bytes + kUnit - 1) / kUnit * kUnit; }
 
 // How large a Region has room for a block whatever is in the others. It begins at a multiple of 2
@@ -32,6 +34,11 @@ bool MayBeThere(const cxlpool_error& error) {
   const std::string_view reason = error.reason;
   return error.code == CXLPOOL_DEADLINE_EXCEEDED || error.code == CXLPOOL_UNAVAILABLE ||
          reason == "DESCRIPTORS_LOST" || reason == "NO_MEMORY";
+}
+
+// Whether a release failed so that the next one would only wait for nothing, too.
+bool NobodyAnswers(int code) {
+  return code == CXLPOOL_UNAVAILABLE || code == CXLPOOL_DEADLINE_EXCEEDED;
 }
 
 // What a call of libcxlpool filled.
@@ -102,6 +109,7 @@ void HeapRegions::ReportUsage(const Part& part) {
 
 // Called by jemalloc, which is C: nothing is thrown.
 void* HeapRegions::Take(size_t size, size_t alignment) noexcept {
+  met_the_limit = false;
   try {
     {
       const MutexLock lock(mutex_);
@@ -143,6 +151,7 @@ void* HeapRegions::GrowAndTake(size_t size, size_t alignment) {
     const bool is_refused =
         needed >= refused_bytes_ || CXLPOOL_MUTANT("heap-large-refusal-for-all");
     if (refusals_ != refusals && is_refused && !CXLPOOL_MUTANT("heap-refusal-asked-again")) {
+      met_the_limit = refused_for_the_limit_;
       return nullptr;
     }
   }
@@ -153,8 +162,12 @@ void* HeapRegions::GrowAndTake(size_t size, size_t alignment) {
   ++refusals_;
   // What may be there would be asked for again, whatever is needed.
   refused_bytes_ = asked_.has_value() ? 0 : needed;
+  refused_for_the_limit_ = taken.status().reason() == "HEAP_FULL";
+  met_the_limit = refused_for_the_limit_;
   return nullptr;
 }
+
+bool HeapRegions::MetTheLimit() { return met_the_limit; }
 
 // First the Region whose fate is unknown, if there is one, and then one of the size that is needed.
 // What is taken of a Region is taken before any other thread sees it: one that comes just then
@@ -278,7 +291,7 @@ bool HeapRegions::Give(void* address, size_t size) noexcept {
 }
 
 // The Regions leave the table before they are unmapped, and the lock is free while the agent is
-// spoken to.
+// spoken to. One whose release is refused, perhaps for good, is in no other one's way.
 Status HeapRegions::GiveBack() {
   std::vector<std::unique_ptr<Part>> given_back;
   std::vector<std::string> tags;
@@ -302,20 +315,24 @@ Status HeapRegions::GiveBack() {
   for (const std::unique_ptr<Part>& part : given_back) tags.push_back(std::move(part->tag));
   given_back.clear();  // Unmapped and closed.
   if (CXLPOOL_MUTANT("heap-region-kept")) return Status();
-  Status status;
-  while (!tags.empty()) {
+  cxlpool_error first_refusal = CXLPOOL_ERROR_INIT;
+  for (auto tag = tags.begin(); tag != tags.end();) {
     cxlpool_error error = CXLPOOL_ERROR_INIT;
-    const int code = cxlpool_release(client_, tags.back().c_str(), &error);
-    // Somebody has released it already.
-    if (code != 0 && code != CXLPOOL_NOT_FOUND) {
-      status = StatusOf(error);
-      break;
+    const int code = cxlpool_release(client_, tag->c_str(), &error);
+    // Not found: somebody has released it already.
+    if (code == 0 || code == CXLPOOL_NOT_FOUND) {
+      tag = tags.erase(tag);
+      continue;
     }
-    tags.pop_back();
+    if (first_refusal.code == 0) first_refusal = error;
+    if (NobodyAnswers(code) || CXLPOOL_MUTANT("heap-release-stops-at-a-refusal")) break;
+    ++tag;
   }
-  const MutexLock lock(mutex_);
-  std::move(tags.begin(), tags.end(), std::back_inserter(unreleased_));
-  return status;
+  {
+    const MutexLock lock(mutex_);
+    std::move(tags.begin(), tags.end(), std::back_inserter(unreleased_));
+  }
+  return first_refusal.code == 0 ? Status() : StatusOf(first_refusal);
 }
 
 void HeapRegions::End() {
@@ -327,9 +344,7 @@ void HeapRegions::End() {
     parts_.clear();
   }
   for (const std::string& tag : tags) {
-    const int code = cxlpool_release(client_, tag.c_str(), nullptr);
-    // The next one would wait for nothing, too.
-    if (code == CXLPOOL_UNAVAILABLE || code == CXLPOOL_DEADLINE_EXCEEDED) return;
+    if (NobodyAnswers(cxlpool_release(client_, tag.c_str(), nullptr))) return;
   }
   const MutexLock growing(growing_);
   if (!asked_.has_value()) return;

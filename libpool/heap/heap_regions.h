@@ -56,6 +56,11 @@ class HeapRegions {
   // False: this process has no memory left to note it; the bytes stay taken.
   bool Give(void* address, size_t size) noexcept;
 
+  // Whether this thread's last Take, of whichever heap, got nothing only because of the heap's
+  // limit: what is given back may then be room enough. Check is about all threads, and another
+  // one's Region makes it OK at any moment.
+  static bool MetTheLimit();
+
   // Unmaps and releases the youngest Regions that are all free, as long as the others have
   // `size_bytes` of the options. What could not be released is tried again by the next call. Errors
   // as cxlpool_release.
@@ -129,6 +134,7 @@ class HeapRegions {
   std::vector<std::string> unreleased_ ABSL_GUARDED_BY(mutex_);       // Tags.
   uint64_t refusals_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t refused_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // The last refusal: of so many and more.
+  bool refused_for_the_limit_ ABSL_GUARDED_BY(mutex_) = false;
   Status last_refusal_ ABSL_GUARDED_BY(mutex_);
 };
 

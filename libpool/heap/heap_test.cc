@@ -385,12 +385,14 @@ TEST_F(HeapTest, WhoGotARegionGetsItsBlockBeforeOthersTakeOfIt) {
 }
 
 TEST_F(HeapTest, ARegionThatCouldNotBeReleasedIsReleasedByTheNextTrim) {
-  const Heap heap = Create({.size_bytes = 2_MiB, .max_bytes = 8_MiB});
-  heap.Free(heap.Allocate(4_MiB));
-  agent_.Next({.what = FakeAgent::Mishap::kEdit});  // It hears of the close,
+  const Heap heap = Create({.size_bytes = 2_MiB, .max_bytes = 20_MiB});
+  for (void* const block : {heap.Allocate(4_MiB), heap.Allocate(4_MiB)}) heap.Free(block);
+  ASSERT_EQ(heap.Describe()->regions, 3u);
+  for (int i = 0; i < 2; ++i) agent_.Next({.what = FakeAgent::Mishap::kEdit});  // It hears of both.
   agent_.Next(Refusal(9, "REGION_BUSY"));
-  const Result<void> trimmed = heap.Trim();
-  EXPECT_EQ(ReasonOf(trimmed), "REGION_BUSY");
+  const size_t before = agent_.Requests().size();
+  EXPECT_EQ(ReasonOf(heap.Trim()), "REGION_BUSY");
+  EXPECT_EQ(agent_.Requests().size(), before + 4) << "two closes and two releases";
   EXPECT_EQ(heap.Describe()->regions, 1u);
   const size_t asked = agent_.Requests().size();
   EXPECT_TRUE(heap.Trim().ok()) << "the fake agent released it all the same: there is none";

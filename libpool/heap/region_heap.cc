@@ -273,7 +273,7 @@ void* RegionHeap::Reallocate(void* block, size_t bytes, size_t alignment) noexce
 // At the limit, what was freed lies in pieces: in this thread's cache, and with each arena. Given
 // back, they become one. Whether it is worth another try.
 bool RegionHeap::FindMoreRoom() {
-  if (regions_->Check().reason() != "HEAP_FULL") return false;
+  if (!HeapRegions::MetTheLimit()) return false;
   GatherFreeExtents();
   return true;
 }

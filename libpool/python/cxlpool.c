@@ -10,6 +10,10 @@
  */
 #include "libpool/python/module.h"
 
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
 /* tracemalloc's domain of pool memory: "cxlp". */
 #define TRACE_DOMAIN 0x63786c70u
 
@@ -75,38 +79,79 @@ PyObject *return_self(PyObject *self, PyObject *ignored) {
   return Py_NewRef(self);
 }
 
+/* As ParseByteSize of proto/support/byte_size.h, by which the CLI reads sizes: a fraction of a unit
+ * is rounded up to a whole byte, and there is no part of a byte. 0: it is no size. */
+static int parse_size(const char *text, uint64_t *bytes) {
+  static const char kUnits[] = "KMGTP";
+  static const char kBlanks[] = " \t\n\v\f\r";
+  text += strspn(text, kBlanks);
+  const size_t digits = strspn(text, "0123456789");
+  const size_t length = strspn(text, "0123456789.");
+  const char *unit = text + length;
+  unit += strspn(unit, kBlanks);
+  /* `& ~0x20` makes a letter a capital. */
+  const char *const power = *unit == '\0' ? NULL : strchr(kUnits, *unit & ~0x20);
+  const unsigned shift = power == NULL ? 0 : 10 * (unsigned)(power - kUnits + 1);
+  if (power != NULL) ++unit;
+  if (power != NULL && (unit[0] & ~0x20) == 'I' && (unit[1] & ~0x20) == 'B') {
+    unit += 2;
+  } else if ((*unit & ~0x20) == 'B') {
+    ++unit;
+  }
+  unit += strspn(unit, kBlanks);
+  if (*unit != '\0' || length == 0) return 0;
+  if (digits == length) {
+    errno = 0;
+    const unsigned long long whole = strtoull(text, NULL, 10);
+    if (errno != 0 || whole > UINT64_MAX >> shift) return 0;
+    *bytes = (uint64_t)whole << shift;
+    return 1;
+  }
+  if (shift == 0) return 0;
+  char *end = NULL;
+  const double number = PyOS_string_to_double(text, &end, NULL);
+  if (PyErr_Occurred()) PyErr_Clear();
+  const double scaled = number * (double)(UINT64_C(1) << shift);
+  if (end != text + length || !(scaled >= 0) || scaled >= 9e18) return 0;
+  *bytes = (uint64_t)scaled;
+  if ((double)*bytes < scaled) ++*bytes;
+  return 1;
+}
+
 int size_of(PyObject *value, void *to) {
   uint64_t *const bytes = to;
   if (PyLong_Check(value)) {
     *bytes = PyLong_AsUnsignedLongLong(value);
     return !PyErr_Occurred();
   }
-  const char *const text = PyUnicode_Check(value) ? PyUnicode_AsUTF8(value) : NULL;
+  Py_ssize_t length = 0;
+  const char *const text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, &length) : NULL;
   if (text == NULL) {
     if (!PyErr_Occurred()) {
       PyErr_SetString(PyExc_TypeError, "a size is a number of bytes, or text as \"512MiB\"");
     }
     return 0;
   }
-  static const char kUnits[] = "KMGTP";
-  char *end = NULL;
-  const double number = PyOS_string_to_double(text, &end, NULL);
-  if (number == -1.0 && PyErr_Occurred()) PyErr_Clear();
-  double factor = 1;
-  /* As the CLI: "512 MiB". Also because strchr finds the NUL that a blank would become below. */
-  while (*end == ' ') ++end;
-  const char *const unit = *end == '\0' ? NULL : strchr(kUnits, *end & ~0x20);
-  if (unit != NULL) {
-    for (const char *u = kUnits; u <= unit; ++u) factor *= 1024;
-    ++end;
-    if (*end == 'i') ++end;
-  }
-  if (*end == 'B') ++end;
-  if (end == text || *end != '\0' || !(number >= 0) || number * factor >= 9.2e18) {
-    PyErr_Format(PyExc_ValueError, "\"%s\" is no size: give bytes, or as \"512MiB\"", text);
+  /* A NUL would hide what is behind it. */
+  if (strlen(text) != (size_t)length || !parse_size(text, bytes)) {
+    PyErr_Format(PyExc_ValueError, "%R is no size: give whole bytes, or as \"512MiB\"", value);
     return 0;
   }
-  *bytes = (uint64_t)(number * factor);
+  return 1;
+}
+
+/* A whole number of 32 bits: format "I" would keep the last 32 bits of any. 1: done. */
+static int count_of(PyObject *value, void *to) {
+  PyObject *const whole = PyNumber_Index(value);
+  if (whole == NULL) return 0;
+  const unsigned long number = PyLong_AsUnsignedLong(whole);
+  Py_DECREF(whole);
+  if (PyErr_Occurred()) return 0;
+  if (number > UINT32_MAX) {
+    PyErr_SetString(PyExc_OverflowError, "a count is less than 2**32");
+    return 0;
+  }
+  *(uint32_t *)to = (uint32_t)number;
   return 1;
 }
 
@@ -558,8 +603,8 @@ static PyObject *pool_allocate(PoolObject *self, PyObject *args, PyObject *kwarg
   cxlpool_allocate_options options = CXLPOOL_ALLOCATE_OPTIONS_INIT;
   const char *open_to = NULL;
   if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "O&|z$O&O&IpzO&z:allocate", names, size_of, &options.size_bytes,
-          &options.name, sharing_of, &options.sharing, mode_of, &options.mode,
+          args, kwargs, "O&|z$O&O&O&pzO&z:allocate", names, size_of, &options.size_bytes,
+          &options.name, sharing_of, &options.sharing, mode_of, &options.mode, count_of,
           &options.max_extents, &options.persistent, &open_to, milliseconds_of, &options.wait_ms,
           &options.request_id)) {
     return NULL;
@@ -691,11 +736,25 @@ static PyObject *module_open(PyObject *module, PyObject *args, PyObject *kwargs)
   return region;
 }
 
+/* For _safetensors.py: two buffers may be of two objects and yet of the same memory. */
+static PyObject *module_overlap(PyObject *module, PyObject *args) {
+  (void)module;
+  Py_buffer one, other;
+  if (!PyArg_ParseTuple(args, "y*y*:overlap", &one, &other)) return NULL;
+  const uintptr_t begin = (uintptr_t)one.buf, other_begin = (uintptr_t)other.buf;
+  const int overlap = one.len > 0 && other.len > 0 && begin < other_begin + (size_t)other.len &&
+                      other_begin < begin + (size_t)one.len;
+  PyBuffer_Release(&one);
+  PyBuffer_Release(&other);
+  return PyBool_FromLong(overlap);
+}
+
 static PyMethodDef module_methods[] = {
     {"allocate", (PyCFunction)(void (*)(void))module_allocate, METH_VARARGS | METH_KEYWORDS,
      "Pool().allocate(...)"},
     {"open", (PyCFunction)(void (*)(void))module_open, METH_VARARGS | METH_KEYWORDS,
      "Pool().open(...)"},
+    {"overlap", module_overlap, METH_VARARGS, "Whether two buffers have bytes in common."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {

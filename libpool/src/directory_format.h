@@ -269,12 +269,9 @@ class DirectoryMemory {
            entry.object_at - heap <= geometry_.HeapBytes() - entry.span();
   }
 
-  // Stores an object's name; its bytes follow at once or later. It is not visible yet.
+  // Stores an object's name; its bytes follow later. It is not visible yet.
   void WriteName(const Entry& entry, const ObjectName& name) const {
     host_->Write(entry.object_at, name.words, name.WordCount() * kWordBytes);
-  }
-  void WriteBytes(const Entry& entry, const void* bytes) const {
-    host_->Write(entry.bytes_at(), bytes, entry.size_bytes);
   }
 
   // Makes an object visible whose name and bytes are stored. The slot holds none.

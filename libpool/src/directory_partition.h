@@ -49,8 +49,6 @@ class DirectoryPartition {
   DirectoryPartition(Host* host, const DirectoryGeometry& geometry, uint32_t partition)
       : memory_(host, geometry), partition_(partition), slots_(geometry.entries) {}
 
-  uint32_t partition() const { return partition_; }
-
   // Reads what the owner before left. Its pins end, since its process no longer looks at anything
   // any more. What is not an object is retired; of two objects with one name the newer stays.
   Status Recover() {

@@ -87,6 +87,36 @@ TEST(NoMemoryTest, AnOpenThatRanOutOfMemoryLeavesNothingOpenAndNoCallUnderWay) {
   EXPECT_GT(failed, CXLPOOL_MAX_CALLS);
 }
 
+// Each allocation of a Close fails once, in a client that has nothing else open.
+TEST(NoMemoryTest, ACloseWithoutMemoryIsAClose) {
+  FakeAgent agent;
+  agent.Add({.name = kRegion});
+  cxlpool_connect_options options = CXLPOOL_CONNECT_OPTIONS_INIT;
+  options.socket_path = agent.socket_path().c_str();
+  options.timeout_ms = 10'000;
+  cxlpool_error error = CXLPOOL_ERROR_INIT;
+  int failed = 0;
+  for (bool all_used = false; !all_used;) {
+    cxlpool_client* client = nullptr;
+    cxlpool_region* region = nullptr;
+    ASSERT_EQ(cxlpool_connect(&options, &client, &error), 0) << error.message;
+    ASSERT_EQ(cxlpool_open(client, "kv", nullptr, &region, &error), 0) << error.message;
+    t_left = failed;
+    cxlpool_close(region);
+    region = nullptr;
+    all_used = t_left >= 0;
+    t_left = -1;
+    failed += all_used ? 0 : 1;
+    // Before the client ends, which would close it, too.
+    EXPECT_TRUE(agent.AwaitOpens(kRegion, 0)) << "allocation " << failed;
+    EXPECT_EQ(cxlpool_open(client, "kv", nullptr, &region, &error), 0) << error.message;
+    cxlpool_close(region);
+    EXPECT_TRUE(agent.AwaitOpens(kRegion, 0)) << "after allocation " << failed;
+    cxlpool_disconnect(client);
+  }
+  EXPECT_GT(failed, 0);
+}
+
 // Each allocation of a put, a borrow and a removal fails once. What they left is gone with the next
 // object of that name: nothing stays pinned, and no room taken.
 TEST(NoMemoryTest, ADirectoryLosesNeitherRoomNorPins) {

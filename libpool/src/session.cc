@@ -177,6 +177,8 @@ Status Session::KeepHold(uint64_t id) {
   return lane.connection->KeepThroughExec();
 }
 
+// Called by a destructor: nothing is thrown. A close that there is no memory to note is made by the
+// end of the connection, as soon as nobody has the turn on it.
 void Session::EndHold(uint64_t id) {
   if (Forked()) return;  // It is the parent's.
   const Deadline deadline = After(std::min(timeout_, kLongestClose));
@@ -188,7 +190,11 @@ void Session::EndHold(uint64_t id) {
     // The end of a connection closed everything on it. Who opens this one again sees that it ended.
     const bool open = IsOpen(held->second);
     lane = held->second.lane;
-    if (open) lane->pending_closes.push_back(std::move(held->second.name));
+    try {
+      if (open) lane->pending_closes.push_back(std::move(held->second.name));
+    } catch (const std::bad_alloc&) {
+      lane->to_be_dropped = !CXLPOOL_MUTANT("close-without-memory-forgotten");
+    }
     holds_.erase(held);
     if (!open || lane->busy) return;  // The caller whose turn it is sends it.
     lane->busy = true;
@@ -240,6 +246,7 @@ void Session::EndTurn(Lane& lane, Deadline deadline) {
     std::string name;
     {
       MutexLock lock(mutex_);
+      if (lane.to_be_dropped) DropLocked(lane);
       // The end of a connection closed everything on it.
       if (!lane.connection.has_value()) lane.pending_closes.clear();
       const bool in_time = RemainingMs(deadline, 1) > 0;
@@ -283,6 +290,7 @@ void Session::DropLocked(Lane& lane) {
   lane.owed = 0;
   if (!CXLPOOL_MUTANT("usage-given-once-a-client")) lane.has_usage = false;
   ++lane.epoch;
+  lane.to_be_dropped = false;
   lane.pending_closes.clear();
 }
 

@@ -82,6 +82,8 @@ class Session : public std::enable_shared_from_this<Session> {
     bool busy = false;
     uint64_t epoch = 0;      // Counts connections.
     bool has_usage = false;  // The agent was given usage_ over this one.
+    // When its turn ends: a close on it could not be noted for want of memory.
+    bool to_be_dropped = false;
     std::vector<std::string> pending_closes = {};
   };
 

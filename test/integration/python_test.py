@@ -217,15 +217,28 @@ class PythonTest(PoolTest):
         memory.close()
         self.assertIsNotNone(refused.exception)
 
+    def test_sizes_are_read_as_the_cli_reads_them(self):
+        with self.allocate(max_extents=1).map() as memory:
+            for text, offset in (('1.3GiB', 1395864372), (' 4 gb ', 4 << 30), ('1g', 1 << 30), ('0.5g', 512 << 20), ('1.G', 1 << 30),
+                                 ('.5GiB', 512 << 20), ('268435457', (256 << 20) + 1), ('268435458 b', (256 << 20) + 2)):
+                with self.assertRaisesRegex(ValueError, f'^0 bytes from {offset} on are not all in the map'):
+                    memory.publish(text)
+
     def test_what_cannot_be_is_refused(self):
         pool = cxlpool.Pool()
         for bad, error in (('x', ValueError), ('1Q', ValueError), ('-1', ValueError), ('1GiBs', ValueError), ('', ValueError),
+                           ('1e3', ValueError), ('1.5', ValueError), ('1.5B', ValueError), ('1.5e3K', ValueError), ('1.2.3G', ValueError),
+                           ('.', ValueError), ('.G', ValueError), ('G', ValueError), ('0x10', ValueError), ('1Gi', ValueError), ('1KiBB', ValueError),
+                           ('1G\0', ValueError), ('16777216T', ValueError), ('1' * 400 + '.5G', ValueError),
                            (-1, OverflowError), (1.5, TypeError), (None, TypeError), (1 << 64, OverflowError)):
             with self.assertRaises(error, msg=bad):
                 pool.allocate(bad)
         for more in ({'mode': 'ram'}, {'sharing': 1}, {'wait': -1}, {'wait': float('nan')}, {'open_to': 'root'}):
             with self.assertRaises(ValueError, msg=more):
                 pool.allocate('1GiB', **more)
+        for extents, error in ((-1, OverflowError), (1 << 32, OverflowError), (1 << 64, OverflowError), (1.0, TypeError), ('1', TypeError)):
+            with self.assertRaises(error, msg=extents):
+                pool.allocate('1GiB', max_extents=extents)
         with self.assertRaises(cxlpool.Error) as refused:
             pool.open('nothing')
         self.assertEqual((refused.exception.reason, refused.exception.code), ('NOT_ATTACHED', 5))

@@ -1,6 +1,7 @@
 """safetensors and save_safetensors of the Python package: what is written is read, and nothing else is."""
 
 import array
+import ctypes
 import json
 import random
 import struct
@@ -293,6 +294,12 @@ class WriteTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "tensor 't' is in the map"):
             save_safetensors(memory, safetensors(memory))
         self.assertEqual(memory, before)
+        for part in ((ctypes.c_ubyte * 4).from_buffer(memory, 996), (ctypes.c_ubyte * 1000).from_buffer(memory)):
+            with self.assertRaisesRegex(ValueError, "tensor 't' is in the map"):
+                save_safetensors(memory, {'t': (part, 'U8', [len(part)])})
+        self.assertEqual(memory, before)
+        half = memoryview(memory)[500:]  # What is beside the map is not in it.
+        self.assertEqual(save_safetensors(half, {'t': memoryview(memory)[496:500]}), 68)
 
     def test_one_that_ends_in_the_middle_leaves_no_file(self):
         """The writer is stopped at each of its lines in turn: until something is written the old file is there, then none, and at

@@ -34,7 +34,6 @@ class Network {
   void PartitionClient(int client, int64_t until_us) {
     client_until_us_[client] = std::max(client_until_us_[client], until_us);
   }
-  bool HostIsCutOff(int host) const { return host_until_us_[host] > scheduler_->now_us(); }
 
   // From now until everything is well again.
   void Heal() {

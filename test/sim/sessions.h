@@ -77,7 +77,6 @@ class SimLink : public agent::ManagerLink {
   void CutHere(int64_t far_us);   // The agent's end first.
   void CutThere(int64_t far_us);  // The manager's end first.
 
-  bool has_session() const { return session_ != 0; }
   // Whose stream it has, or had last and does not know better; kWorld: none.
   LifeId manager() const { return stream_ == nullptr ? kWorld : stream_->manager; }
 

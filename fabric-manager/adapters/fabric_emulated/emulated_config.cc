@@ -97,7 +97,8 @@ absl::StatusOr<std::string> ReadValue(const std::string& path) {
   return value;
 }
 
-// The new link is made beside the old one and renamed over it: a reader sees one of the two.
+// The new link is made beside the old one and renamed over it: a reader sees one of the two, and
+// after a power cut the new one if this was OK.
 absl::Status WriteValue(const std::string& path, const std::string& value) {
   const std::string fresh = absl::StrCat(path, ".new");
   if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) {
@@ -105,6 +106,11 @@ absl::Status WriteValue(const std::string& path, const std::string& value) {
   }
   if (::symlink(value.c_str(), fresh.c_str()) != 0 || ::rename(fresh.c_str(), path.c_str()) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+  }
+  const std::string above = std::filesystem::path(path).parent_path().string();
+  const UniqueFd directory(::open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid() || ::fsync(directory.get()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot sync ", above));
   }
   return absl::OkStatus();
 }

@@ -135,8 +135,8 @@ absl::StatusOr<std::optional<emulated::v1::FabricSide>> SlotFiles::ReadFabricSid
 }
 
 // Replaces what is bound in the slot, in one step: a reader sees the old text or the new one, also
-// after a crash. The name of the new file is removed first, since the agent's user may have put
-// a link there.
+// after a crash, and after a power cut the new one if this was OK. The name of the new file is
+// removed first, since the agent's user may have put a link there.
 absl::Status SlotFiles::WriteFabricSide(const emulated::v1::FabricSide& side) const {
   std::string text;
   if (!pb::TextFormat::PrintToString(side, &text)) {
@@ -158,6 +158,7 @@ absl::Status SlotFiles::WriteFabricSide(const emulated::v1::FabricSide& side) co
   if (::renameat(directory->get(), kNewFabricFile, directory->get(), kFabricFile) != 0) {
     return SlotError("rename", path);
   }
+  if (::fsync(directory->get()) != 0) return SlotError("sync", directory_);
   return absl::OkStatus();
 }
 
@@ -167,6 +168,8 @@ absl::Status SlotFiles::RemoveFabricSide() const {
   if (::unlinkat(directory->get(), kFabricFile, 0) != 0 && errno != ENOENT) {
     return SlotError("remove", absl::StrCat(directory_, "/", kFabricFile));
   }
+  // What is unbound does not come back by a power cut: others may have its bytes by then.
+  if (::fsync(directory->get()) != 0) return SlotError("sync", directory_);
   return absl::OkStatus();
 }
 

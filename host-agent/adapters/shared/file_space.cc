@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "host-agent/support/file_holders.h"
 #include "host-agent/support/run_file.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -132,13 +133,12 @@ absl::Status FileSpace::Carve(const std::string& device, uint64_t offset_bytes,
       if (other.dax == name) name.clear();
     }
   }
+  std::vector<SpacePiece> former = pieces_;
   pieces_.push_back({.device = device,
                      .offset_bytes = offset_bytes,
                      .length_bytes = length_bytes,
                      .dax = std::move(name)});
-  absl::Status status = Keep();
-  if (!status.ok()) pieces_.pop_back();
-  return status;
+  return Keep(std::move(former));
 }
 
 // Not there: OK, it was asked for twice.
@@ -150,8 +150,9 @@ absl::Status FileSpace::Uncarve(const SpacePiece& piece) {
     return FailedPrecondition("DAX_BOUND", absl::StrCat("a driver has ", piece.dax),
                               "unbind it first");
   }
+  std::vector<SpacePiece> former = pieces_;
   pieces_.erase(pieces_.begin() + (*found - pieces_.data()));
-  return Keep();
+  return Keep(std::move(former));
 }
 
 // From one driver to another by way of none. Without a whole block there would be no memory to
@@ -170,8 +171,9 @@ absl::Status FileSpace::Bind(const SpacePiece& piece, DaxDriver driver) {
                   absl::StrCat(piece.length_bytes, " bytes hold no memory block of 128 MiB"),
                   "use DEVDAX, or a Region of 128 MiB or more");
   }
+  std::vector<SpacePiece> former = pieces_;
   (*found)->driver = driver;
-  return Keep();
+  return Keep(std::move(former));
 }
 
 // As the kernel refuses it: what is online is in use.
@@ -184,8 +186,9 @@ absl::Status FileSpace::Unbind(const SpacePiece& piece) {
                               absl::StrCat("memory blocks of ", piece.dax, " are online"),
                               "bring them offline first");
   }
+  std::vector<SpacePiece> former = pieces_;
   (*found)->driver = DaxDriver::kNone;
-  return Keep();
+  return Keep(std::move(former));
 }
 
 // All whole blocks at once; a rest of the piece that fills none has none.
@@ -197,8 +200,9 @@ absl::Status FileSpace::OnlineBlocks(const SpacePiece& piece, MemoryZone) {
     return FailedPrecondition("NOT_KMEM", absl::StrCat(piece.dax, " is not with kmem"),
                               "bind the DAX device to kmem first");
   }
+  std::vector<SpacePiece> former = pieces_;
   (*found)->online_blocks = static_cast<uint32_t>(piece.length_bytes / kBlockBytes);
-  return Keep();
+  return Keep(std::move(former));
 }
 
 // Nobody's pages lie there, so it never takes longer.
@@ -206,8 +210,9 @@ absl::Status FileSpace::OfflineBlocks(const SpacePiece& piece, absl::Duration) {
   MutexLock lock(mutex_);
   const auto found = Find(piece);
   if (!found.ok()) return absl::OkStatus();
+  std::vector<SpacePiece> former = pieces_;
   (*found)->online_blocks = 0;
-  return Keep();
+  return Keep(std::move(former));
 }
 
 // A descriptor is one of the whole file: only a mapping says of which piece it is.
@@ -250,8 +255,9 @@ absl::StatusOr<SpacePiece*> FileSpace::Find(const SpacePiece& piece) {
                 absl::StrCat("there is no DAX device on ", TextOf(piece)), "make it first");
 }
 
-// In pieces_ already: where this fails the rung fails, and is tried again.
-absl::Status FileSpace::Keep() {
+// Writes down what pieces_ is now. Where that fails the rung fails, and is tried again: for that
+// pieces_ is as before, since a rung that finds its work done would write nothing.
+absl::Status FileSpace::Keep(std::vector<SpacePiece> former) {
   std::string lines;
   for (const SpacePiece& piece : pieces_) {
     absl::StrAppend(&lines, piece.offset_bytes, " ", piece.length_bytes, " ",
@@ -260,6 +266,7 @@ absl::Status FileSpace::Keep() {
   }
   const int error = WriteRunFile(pieces_path_, kPiecesText, boot_id_, lines);
   if (error == 0) return absl::OkStatus();
+  if (!CXLPOOL_MUTANT("unwritten-piece-is-done")) pieces_ = std::move(former);
   return Refuse(absl::StatusCode::kUnavailable, "RUN_FILE",
                 absl::StrCat(pieces_path_, " cannot be written: ", std::strerror(error)),
                 "make room there, and see that the directory is the agent's own");

@@ -39,7 +39,7 @@ class FileSpace : public DaxSpace {
 
  private:
   absl::StatusOr<SpacePiece*> Find(const SpacePiece& piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Keep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Keep(std::vector<SpacePiece> former) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<std::string> files_;
   const std::string pieces_path_;

@@ -11,7 +11,7 @@ import json
 import operator
 from collections import Counter, namedtuple
 
-from ._cxlpool import Map
+from ._cxlpool import Map, overlap
 
 # The bits of an element.
 _BITS = {'F4': 4, 'F6_E2M3': 6, 'F6_E3M2': 6, 'BOOL': 8, 'U8': 8, 'I8': 8, 'F8_E4M3': 8, 'F8_E5M2': 8, 'F8_E8M0': 8,
@@ -92,7 +92,7 @@ def save_safetensors(map, tensors, metadata=None):
             raise ValueError('the map is read-only')
         if not whole.c_contiguous:
             raise ValueError('the map is not one range of bytes')
-        tensors = _to_write(tensors, whole.obj)
+        tensors = _to_write(tensors, whole)
         header = _header_of(tensors, _checked_metadata({} if metadata is None else metadata))
         size = len(header) + sum(tensor.buffer.nbytes for tensor in tensors.values())
         with whole.cast('B') as memory:
@@ -198,8 +198,9 @@ def _checked_layout(entries, room):
     return end
 
 
-def _to_write(tensors, exporter):
-    """Each as a Tensor whose buffer is a view of bytes and fits its shape; in the order in which they are written."""
+def _to_write(tensors, whole):
+    """Each as a Tensor whose buffer is a view of bytes, none of them in `whole`, and fits its shape; in the order in which they
+    are written."""
     views = {}
     for name, tensor in tensors.items():
         if not _is_text(name) or name == _METADATA:
@@ -212,7 +213,7 @@ def _to_write(tensors, exporter):
         view = memoryview(tensor)
         if not view.c_contiguous:
             raise ValueError(f'tensor {name!r} is not in the order of C: make a contiguous copy of it')
-        if view.obj is exporter:
+        if overlap(view, whole):  # Of another object than the map, too: an array of numpy's may be a view of it.
             raise ValueError(f'tensor {name!r} is in the map that is written to')
         if dtype is None:
             if view.format not in _DTYPES:

@@ -107,10 +107,4 @@ absl::StatusOr<UniqueFd> OpenDaxNode(const HostFiles& files, const DaxNode& node
   return fd;
 }
 
-absl::StatusOr<UniqueFd> OpenDaxDevice(const HostFiles& files, uint64_t serial, bool read_only) {
-  absl::StatusOr<DaxNode> node = LookUpDax(files, serial);
-  if (!node.ok()) return node.status();
-  return OpenDaxNode(files, *node, read_only);
-}
-
 }  // namespace cxlpool::agent

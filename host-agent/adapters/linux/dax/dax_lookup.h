@@ -29,13 +29,10 @@ absl::StatusOr<DaxNode> LookUpDax(const HostFiles& files, uint64_t serial);
 // Where the node of the DAX device of that name is.
 std::string DaxNodePath(const HostFiles& files, const std::string& dax);
 
-// Opens a DAX device that device_dax has. As OpenDaxDevice.
-absl::StatusOr<UniqueFd> OpenDaxNode(const HostFiles& files, const DaxNode& node, bool read_only);
-
 // Opens it: CLOEXEC, O_RDONLY or O_RDWR. The descriptor is that device's for certain (its number
 // is compared). FAILED_PRECONDITION/NOT_DEVDAX: another driver than device_dax has it, or none.
 // INTERNAL/DAX_OPEN.
-absl::StatusOr<UniqueFd> OpenDaxDevice(const HostFiles& files, uint64_t serial, bool read_only);
+absl::StatusOr<UniqueFd> OpenDaxNode(const HostFiles& files, const DaxNode& node, bool read_only);
 
 }  // namespace cxlpool::agent
 

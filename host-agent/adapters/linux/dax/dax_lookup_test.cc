@@ -52,14 +52,18 @@ TEST_F(DaxLookupTest, RegionWithoutDaxDevice) {
 }
 
 TEST_F(DaxLookupTest, OpensNothingButDevdax) {
-  EXPECT_EQ(ReasonOf(OpenDaxDevice(host_.files(), 0x1001, true).status()), "NOT_DEVDAX");
+  const absl::StatusOr<DaxNode> node = LookUpDax(host_.files(), 0x1001);
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_EQ(ReasonOf(OpenDaxNode(host_.files(), *node, true).status()), "NOT_DEVDAX");
 }
 
 TEST_F(DaxLookupTest, OpensNothingThatIsNotThatDevice) {
+  const absl::StatusOr<DaxNode> node = LookUpDax(host_.files(), 0x1001);
+  ASSERT_TRUE(node.ok()) << node.status();
   host_.Link("sys/bus/dax/devices/dax0.0/driver", "sys/bus/dax/drivers/device_dax");
-  EXPECT_EQ(ReasonOf(OpenDaxDevice(host_.files(), 0x1001, true).status()), "DAX_OPEN");
+  EXPECT_EQ(ReasonOf(OpenDaxNode(host_.files(), *node, true).status()), "DAX_OPEN");
   host_.Put("dev/dax0.0", "an ordinary file");
-  EXPECT_EQ(ReasonOf(OpenDaxDevice(host_.files(), 0x1001, false).status()), "DAX_OPEN");
+  EXPECT_EQ(ReasonOf(OpenDaxNode(host_.files(), *node, false).status()), "DAX_OPEN");
 }
 
 }  // namespace

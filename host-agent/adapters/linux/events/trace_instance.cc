@@ -97,6 +97,7 @@ absl::StatusOr<std::vector<std::string>> TraceInstance::ReadLines(size_t most) {
       return lines;
     } else if (errno != EINTR) {
       const int error = errno;
+      if (!lines.empty()) return lines;  // The next call finds the error again.
       Close();
       return NoTracing(absl::StrCat("cannot read trace events any more: ", ErrnoText(error)),
                        "see whether somebody took the instance away");

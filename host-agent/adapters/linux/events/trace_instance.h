@@ -39,7 +39,8 @@ class TraceInstance {
   // Becomes readable when there is something to read; -1 while it is closed.
   int fd() const { return pipe_.get(); }
 
-  // Whole lines that have come since, at most `most`. An error: it is closed.
+  // Whole lines that have come since, at most `most`. An error: it is closed, and all lines before
+  // were returned.
   absl::StatusOr<std::vector<std::string>> ReadLines(size_t most);
 
  private:
