@@ -1,5 +1,6 @@
 """The units say what they have to: as closed as systemd-analyze can tell, started again however often they end, and with
-limits that the configurations fit into. test/systemd runs them under a real systemd."""
+limits that the configurations fit into. What the packages' scripts do with files, below another root. test/systemd runs all of it under a
+real systemd."""
 
 import re
 import shutil
@@ -130,6 +131,59 @@ class QuickstartTest(unittest.TestCase):
         done = subprocess.run(['sh', '-euc', f'host=one; cxlpool() {{ printf %s "$PRINTED"; }}\n{seen}\nseen'], capture_output=True,
                               text=True, timeout=30, env={'PATH': '/usr/bin:/bin', 'PRINTED': printed})
         self.assertEqual(done.stdout, 'mem0\n', done.stderr)
+
+
+class PurgeTest(unittest.TestCase):
+    """debian/*.postrm with a directory in place of the machine's root."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = Path(directory.name)
+        self.etc = self.root / 'etc/cxlpool'
+        self.etc.joinpath('pki').mkdir(parents=True)
+
+    def put(self, *names):
+        for name in names:
+            (self.etc / 'pki' / name).write_text(name)
+
+    def purge(self, package):
+        script = (REPOSITORY / f'debian/{package}.postrm').read_text()
+        script, paths = re.subn('/(?=(etc|var|run)/)', f'{self.root}/', script)
+        self.assertGreater(paths, 0)
+        subprocess.run(['sh', '-c', script, 'postrm', 'purge'], check=True, timeout=30,
+                       env={'PATH': '/usr/bin:/bin', 'DPKG_MAINTSCRIPT_PACKAGE': package})
+
+    def left(self):
+        return sorted(str(path.relative_to(self.etc)) for path in self.etc.rglob('*') if path.is_file())
+
+    def test_what_an_authority_issued_for_others_stays(self):
+        """`cxlpool pki init` makes it in /etc/cxlpool/pki by default, beside what this machine uses itself."""
+        others = ['ca.key', 'ca.pem', 'host-host-b.key', 'host-host-b.pem', 'manager-fm-b.key', 'manager-fm-b.pem', 'operator-bob.key', 'operator-bob.pem']
+        self.put(*others)
+        pki = f'{self.etc}/pki'
+        for package, name, beginning in (('agent', 'host-host-a', f'{pki}/'), ('fm', 'manager-fm', f'{pki}/'), ('cli', 'operator-alice', 'pki/')):
+            self.put(f'{name}.pem', f'{name}.key')
+            (self.etc / f'{package}.toml').write_text(f'[tls]\nca = "{pki}/ca.pem"\ncert = "{beginning}{name}.pem"  # its own\n  key="{beginning}{name}.key"\n')
+            self.purge(f'cxlpool-{package}')
+            self.assertEqual(self.left(), sorted(f'pki/{other}' for other in others), package)
+
+    def test_nothing_is_guessed_in_the_folder_of_an_authority(self):
+        """Its configuration was moved away, or names what is none of a host's."""
+        self.put('ca.key', 'ca.pem', 'host-host-a.pem', 'host-host-a.key')
+        before = self.left()
+        self.purge('cxlpool-agent')
+        self.assertEqual(self.left(), before)
+        (self.etc / 'agent.toml').write_text(f'[tls]\ncert = "{self.etc}/pki/ca.pem"\nkey = "{self.etc}/pki/host-x/../ca.key"\n')
+        self.purge('cxlpool-agent')
+        self.assertEqual(self.left(), before)
+
+    def test_without_the_authority_all_of_it_goes(self):
+        self.put('ca.pem', 'host-host-a.pem', 'host-host-a.key', 'manager-fm.pem', 'manager-fm.key', 'operator-root.pem', 'operator-root.key')
+        for package in ('agent', 'fm', 'cli'):
+            self.assertIn('pki/ca.pem', self.left())
+            self.purge(f'cxlpool-{package}')
+        self.assertFalse(self.etc.exists())
 
 
 if __name__ == '__main__':
