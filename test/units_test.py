@@ -133,6 +133,73 @@ class QuickstartTest(unittest.TestCase):
         self.assertEqual(done.stdout, 'mem0\n', done.stderr)
 
 
+# As `cxlpool pki`: it writes the key first, and replaces none unless it is told to.
+PKI = """
+run() { "$@"; }
+cxlpool() {
+  shift
+  case $1 in
+    init) stem=ca; shift ;;
+    issue) stem=$2-$3; shift 3 ;;
+  esac
+  [ $# = 3 ] || [ ! -e "$2/$stem.key" ] || { echo "$stem.key exists" >&2; return 1; }
+  mkdir -p "$2"
+  echo "the key of $stem" >"$2/$stem.key"
+  echo "$stem" >"$2/$stem.pem"
+}
+"""
+
+
+class FmInitTest(unittest.TestCase):
+    """The part of packaging/fm-init that makes certificates."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.etc = Path(directory.name) / 'etc'
+        script = (REPOSITORY / 'packaging/fm-init').read_text()
+        part = script[script.index('# --- Certificates.'):script.index('chmod 0644 $pki/*.pem')]
+        self.script = f'etc={self.etc} authority=$etc/authority pki=$etc/pki\n{PKI}{part}\nissue host host-a\n'
+
+    def run_it(self):
+        return subprocess.run(['sh', '-euc', self.script], capture_output=True, text=True, timeout=30, env={'PATH': '/usr/bin:/bin'})
+
+    def files(self):
+        return {str(path.relative_to(self.etc)): path.read_text() for path in self.etc.rglob('*') if path.is_file()}
+
+    def made(self):
+        done = self.run_it()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.files()
+
+    def test_a_run_that_was_broken_off_goes_on(self):
+        """After a key and before its certificate, or in the middle of a copy."""
+        whole = self.made()
+        self.assertEqual(self.made(), whole)
+        for gone in (('authority/host-host-a.pem',),
+                     ('authority/operator-root.pem', 'pki/operator-root.pem', 'pki/operator-root.key'),
+                     ('pki/manager-fm.key',)):
+            for name in gone:
+                (self.etc / name).unlink()
+            (self.etc / 'pki/manager-fm.key.new').write_text('hal')
+            self.assertEqual(self.made() | {'pki/manager-fm.key.new': ''}, whole | {'pki/manager-fm.key.new': ''}, gone)
+        shutil.rmtree(self.etc)
+        (self.etc / 'authority').mkdir(parents=True)
+        (self.etc / 'authority/ca.key').write_text('nobody has it')
+        self.assertEqual(self.made(), whole)
+
+    def test_a_key_in_use_stays(self):
+        for gone in ('authority/ca.pem', 'authority/manager-fm.pem'):
+            self.made()
+            (self.etc / gone).unlink()
+            before = self.files()
+            done = self.run_it()
+            self.assertNotEqual(done.returncode, 0, gone)
+            self.assertIn('.key exists', done.stderr)
+            self.assertEqual(self.files(), before)
+            shutil.rmtree(self.etc)
+
+
 class PurgeTest(unittest.TestCase):
     """debian/*.postrm with a directory in place of the machine's root."""
 
