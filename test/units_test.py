@@ -136,6 +136,7 @@ class QuickstartTest(unittest.TestCase):
 # As `cxlpool pki`: it writes the key first, and replaces none unless it is told to.
 PKI = """
 run() { "$@"; }
+die() { echo "$1 ($2)" >&2; exit 1; }
 cxlpool() {
   shift
   case $1 in
@@ -198,6 +199,16 @@ class FmInitTest(unittest.TestCase):
             self.assertIn('.key exists', done.stderr)
             self.assertEqual(self.files(), before)
             shutil.rmtree(self.etc)
+
+    def test_no_second_authority_is_made(self):
+        """docs/install.md says to keep its folder somewhere else."""
+        self.made()
+        shutil.rmtree(self.etc / 'authority')
+        before = self.files()
+        done = self.run_it()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('kept elsewhere', done.stderr)
+        self.assertEqual(self.files(), before)
 
 
 class PurgeTest(unittest.TestCase):
