@@ -132,6 +132,29 @@ class QuickstartTest(unittest.TestCase):
                               text=True, timeout=30, env={'PATH': '/usr/bin:/bin', 'PRINTED': printed})
         self.assertEqual(done.stdout, 'mem0\n', done.stderr)
 
+    def test_the_agent_may_write_where_the_file_is(self):
+        """And nowhere else, whatever a pool that was purged left behind."""
+        script = (REPOSITORY / 'packaging/quickstart').read_text()
+        part = script[script.index('writable='):script.index('[ -z "$systemd" ] || id cxlpool')]
+        with tempfile.TemporaryDirectory() as directory:
+            drop_in = Path(directory) / 'service.d/quickstart.conf'
+
+            def run(file):
+                done = subprocess.run(['sh', '-euc', f'systemd=yes drop_in={drop_in} file={file}\nrun() {{ "$@"; }}\n{part}'],
+                                      capture_output=True, text=True, timeout=30, env={'PATH': '/usr/bin:/bin'})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                return done.stdout
+
+            for file, path in (('/srv/a/cmm-0', '/srv/a'), ('/srv/ab/cmm-0', '/srv/ab'), ('/srv/a/cmm-0', '/srv/a')):
+                self.assertIn('wrote', run(file))
+                self.assertEqual(settings(drop_in), {'ReadWritePaths': [path]})
+                self.assertEqual(run(file), '')
+            drop_in.write_text('[Service]\nReadWritePaths=/srv/a\nNice=1\n')
+            self.assertEqual(run('/srv/a/cmm-0'), '', 'what an operator added stays')
+            self.assertEqual(settings(drop_in)['Nice'], ['1'])
+            run('')
+            self.assertFalse(drop_in.exists(), 'the memory is a device')
+
 
 # As `cxlpool pki`: it writes the key first, and replaces none unless it is told to.
 PKI = """
