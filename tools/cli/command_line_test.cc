@@ -76,6 +76,10 @@ TEST(CommandLineTest, ATokenIsABindingOfItsName) {
       ReasonFor({"token", "create", "C I", "--role", "viewer", "--ttl", "1h", "--reason", "x"}),
       "BAD_NAME");
   EXPECT_EQ(ReasonFor({"token", "create", "ci", "--role", "viewer", "--reason", "x"}), "USAGE");
+  // Its text is printed this once: whoever wants the name alone would lose it.
+  EXPECT_EQ(ReasonFor({"token", "create", "ci", "--role", "viewer", "--ttl", "1h", "--reason", "x",
+                       "-o", "name"}),
+            "USAGE");
 }
 
 TEST(CommandLineTest, EventsAndTheirTrailBecomeRequests) {
