@@ -1,5 +1,6 @@
 """The units say what they have to: as closed as systemd-analyze can tell, started again however often they end, and with
-limits that the configurations fit into. test/systemd runs them under a real systemd."""
+limits that the configurations fit into. What the packages' scripts do with files, below another root. test/systemd runs all of it under a
+real systemd."""
 
 import re
 import shutil
@@ -130,6 +131,160 @@ class QuickstartTest(unittest.TestCase):
         done = subprocess.run(['sh', '-euc', f'host=one; cxlpool() {{ printf %s "$PRINTED"; }}\n{seen}\nseen'], capture_output=True,
                               text=True, timeout=30, env={'PATH': '/usr/bin:/bin', 'PRINTED': printed})
         self.assertEqual(done.stdout, 'mem0\n', done.stderr)
+
+    def test_the_agent_may_write_where_the_file_is(self):
+        """And nowhere else, whatever a pool that was purged left behind."""
+        script = (REPOSITORY / 'packaging/quickstart').read_text()
+        part = script[script.index('writable='):script.index('[ -z "$systemd" ] || id cxlpool')]
+        with tempfile.TemporaryDirectory() as directory:
+            drop_in = Path(directory) / 'service.d/quickstart.conf'
+
+            def run(file):
+                done = subprocess.run(['sh', '-euc', f'systemd=yes drop_in={drop_in} file={file}\nrun() {{ "$@"; }}\n{part}'],
+                                      capture_output=True, text=True, timeout=30, env={'PATH': '/usr/bin:/bin'})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                return done.stdout
+
+            for file, path in (('/srv/a/cmm-0', '/srv/a'), ('/srv/ab/cmm-0', '/srv/ab'), ('/srv/a/cmm-0', '/srv/a')):
+                self.assertIn('wrote', run(file))
+                self.assertEqual(settings(drop_in), {'ReadWritePaths': [path]})
+                self.assertEqual(run(file), '')
+            drop_in.write_text('[Service]\nReadWritePaths=/srv/a\nNice=1\n')
+            self.assertEqual(run('/srv/a/cmm-0'), '', 'what an operator added stays')
+            self.assertEqual(settings(drop_in)['Nice'], ['1'])
+            run('')
+            self.assertFalse(drop_in.exists(), 'the memory is a device')
+
+
+# As `cxlpool pki`: it writes the key first, and replaces none unless it is told to.
+PKI = """
+run() { "$@"; }
+die() { echo "$1 ($2)" >&2; exit 1; }
+cxlpool() {
+  shift
+  case $1 in
+    init) stem=ca; shift ;;
+    issue) stem=$2-$3; shift 3 ;;
+  esac
+  [ $# = 3 ] || [ ! -e "$2/$stem.key" ] || { echo "$stem.key exists" >&2; return 1; }
+  mkdir -p "$2"
+  echo "the key of $stem" >"$2/$stem.key"
+  echo "$stem" >"$2/$stem.pem"
+}
+"""
+
+
+class FmInitTest(unittest.TestCase):
+    """The part of packaging/fm-init that makes certificates."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.etc = Path(directory.name) / 'etc'
+        script = (REPOSITORY / 'packaging/fm-init').read_text()
+        part = script[script.index('# --- Certificates.'):script.index('chmod 0644 $pki/*.pem')]
+        self.script = f'etc={self.etc} authority=$etc/authority pki=$etc/pki\n{PKI}{part}\nissue host host-a\n'
+
+    def run_it(self):
+        return subprocess.run(['sh', '-euc', self.script], capture_output=True, text=True, timeout=30, env={'PATH': '/usr/bin:/bin'})
+
+    def files(self):
+        return {str(path.relative_to(self.etc)): path.read_text() for path in self.etc.rglob('*') if path.is_file()}
+
+    def made(self):
+        done = self.run_it()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.files()
+
+    def test_a_run_that_was_broken_off_goes_on(self):
+        """After a key and before its certificate, or in the middle of a copy."""
+        whole = self.made()
+        self.assertEqual(self.made(), whole)
+        for gone in (('authority/host-host-a.pem',),
+                     ('authority/operator-root.pem', 'pki/operator-root.pem', 'pki/operator-root.key'),
+                     ('pki/manager-fm.key',)):
+            for name in gone:
+                (self.etc / name).unlink()
+            (self.etc / 'pki/manager-fm.key.new').write_text('hal')
+            self.assertEqual(self.made() | {'pki/manager-fm.key.new': ''}, whole | {'pki/manager-fm.key.new': ''}, gone)
+        shutil.rmtree(self.etc)
+        (self.etc / 'authority').mkdir(parents=True)
+        (self.etc / 'authority/ca.key').write_text('nobody has it')
+        self.assertEqual(self.made(), whole)
+
+    def test_a_key_in_use_stays(self):
+        for gone in ('authority/ca.pem', 'authority/manager-fm.pem'):
+            self.made()
+            (self.etc / gone).unlink()
+            before = self.files()
+            done = self.run_it()
+            self.assertNotEqual(done.returncode, 0, gone)
+            self.assertIn('.key exists', done.stderr)
+            self.assertEqual(self.files(), before)
+            shutil.rmtree(self.etc)
+
+    def test_no_second_authority_is_made(self):
+        """docs/install.md says to keep its folder somewhere else."""
+        self.made()
+        shutil.rmtree(self.etc / 'authority')
+        before = self.files()
+        done = self.run_it()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('kept elsewhere', done.stderr)
+        self.assertEqual(self.files(), before)
+
+
+class PurgeTest(unittest.TestCase):
+    """debian/*.postrm with a directory in place of the machine's root."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = Path(directory.name)
+        self.etc = self.root / 'etc/cxlpool'
+        self.etc.joinpath('pki').mkdir(parents=True)
+
+    def put(self, *names):
+        for name in names:
+            (self.etc / 'pki' / name).write_text(name)
+
+    def purge(self, package):
+        script = (REPOSITORY / f'debian/{package}.postrm').read_text()
+        script, paths = re.subn('/(?=(etc|var|run)/)', f'{self.root}/', script)
+        self.assertGreater(paths, 0)
+        subprocess.run(['sh', '-c', script, 'postrm', 'purge'], check=True, timeout=30,
+                       env={'PATH': '/usr/bin:/bin', 'DPKG_MAINTSCRIPT_PACKAGE': package})
+
+    def left(self):
+        return sorted(str(path.relative_to(self.etc)) for path in self.etc.rglob('*') if path.is_file())
+
+    def test_what_an_authority_issued_for_others_stays(self):
+        """`cxlpool pki init` makes it in /etc/cxlpool/pki by default, beside what this machine uses itself."""
+        others = ['ca.key', 'ca.pem', 'host-host-b.key', 'host-host-b.pem', 'manager-fm-b.key', 'manager-fm-b.pem', 'operator-bob.key', 'operator-bob.pem']
+        self.put(*others)
+        pki = f'{self.etc}/pki'
+        for package, name, beginning in (('agent', 'host-host-a', f'{pki}/'), ('fm', 'manager-fm', f'{pki}/'), ('cli', 'operator-alice', 'pki/')):
+            self.put(f'{name}.pem', f'{name}.key')
+            (self.etc / f'{package}.toml').write_text(f'[tls]\nca = "{pki}/ca.pem"\ncert = "{beginning}{name}.pem"  # its own\n  key="{beginning}{name}.key"\n')
+            self.purge(f'cxlpool-{package}')
+            self.assertEqual(self.left(), sorted(f'pki/{other}' for other in others), package)
+
+    def test_nothing_is_guessed_in_the_folder_of_an_authority(self):
+        """Its configuration was moved away, or names what is none of a host's."""
+        self.put('ca.key', 'ca.pem', 'host-host-a.pem', 'host-host-a.key')
+        before = self.left()
+        self.purge('cxlpool-agent')
+        self.assertEqual(self.left(), before)
+        (self.etc / 'agent.toml').write_text(f'[tls]\ncert = "{self.etc}/pki/ca.pem"\nkey = "{self.etc}/pki/host-x/../ca.key"\n')
+        self.purge('cxlpool-agent')
+        self.assertEqual(self.left(), before)
+
+    def test_without_the_authority_all_of_it_goes(self):
+        self.put('ca.pem', 'host-host-a.pem', 'host-host-a.key', 'manager-fm.pem', 'manager-fm.key', 'operator-root.pem', 'operator-root.key')
+        for package in ('agent', 'fm', 'cli'):
+            self.assertIn('pki/ca.pem', self.left())
+            self.purge(f'cxlpool-{package}')
+        self.assertFalse(self.etc.exists())
 
 
 if __name__ == '__main__':

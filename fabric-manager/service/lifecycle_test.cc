@@ -258,9 +258,8 @@ TEST_P(LifecycleTest, WhatNoRecordHasIsHeldOnceAndKnownFromThenOn) {
   for (int life = 0; life < 2; ++life) {
     ServiceRig rig(disk, &world);
     rig.RunUntil([] { return false; }, absl::Seconds(15));
-    const std::vector<Key> keys = rig.writer.state().RegionKeys();
-    ASSERT_EQ(keys.size(), 1u);
-    const RegionPtr& held = *rig.writer.state().FindRegion(keys[0]);
+    ASSERT_EQ(rig.writer.state().region_count(), 1u);
+    const RegionPtr held = rig.writer.state().regions().begin()->second;
     EXPECT_EQ(held->state, RegionState::kQuarantined);
     ASSERT_EQ(held->attachments.size(), 1u);
     EXPECT_EQ(held->attachments[0].segments[0].slot, 10u);

@@ -44,8 +44,7 @@ class MediaKeeperTest : public ServiceTest {
     ASSERT_TRUE(rig->Call(&PoolService::Release, ReleaseOf(id, request)).ok());
   }
   RegionPtr Kept() {
-    for (const Key key : rig->writer.state().RegionKeys()) {
-      const RegionPtr region = *rig->writer.state().FindRegion(key);
+    for (const auto& [key, region] : rig->writer.state().regions()) {
       if (absl::StartsWith(region->id, "bad-")) return region;
     }
     return nullptr;

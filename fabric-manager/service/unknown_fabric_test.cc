@@ -223,9 +223,7 @@ TEST_F(UnknownFabricTest, BytesThatANewDeviceBringsAreKeptUntilAnOperatorRelease
   there.device = "cmm-2";
   EXPECT_FALSE(rig->Allocate(there).ok());
   std::string found;
-  for (const Key key : rig->writer.state().RegionKeys()) {
-    found = (*rig->writer.state().FindRegion(key))->id;
-  }
+  for (const auto& [key, region] : rig->writer.state().regions()) found = region->id;
   ASSERT_TRUE(absl::StartsWith(found, "found-cmm-2-")) << found;
   ReleaseSpec release = ReleaseOf(found, 2);
   release.force = true;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Can the tests fail? Switches on one seeded defect after the other, and sees that some test does.
 
-    test/mutants/run.py [NAME...]     all of mutants.toml and store.toml, or those named (tools/test --mutants)
+    test/mutants/run.py [NAME...]     all of mutants.toml and the lists beside it, or those named (tools/test --mutants)
 
     --with TEST   tries each with this command line alone, say 'cxlpool-sim --seeds 300'
     --build DIR   where the build with the defects is, and is brought up to date: build/mutants

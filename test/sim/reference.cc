@@ -1,6 +1,7 @@
 #include "test/sim/reference.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <variant>
 
@@ -67,8 +68,9 @@ void Reference::Reload(const fm::PoolState& state, uint64_t epoch, uint64_t revi
   for (const fm::Item& item : state.ExpiredTombstones(absl::InfiniteFuture(), SIZE_MAX)) {
     gone_[fm::KeyOf(item)] = UINT64_MAX;
   }
-  for (const fm::Key key : state.RegionKeys()) {
-    const fm::RegionPtr& region = *state.FindRegion(key);
+  // In the order of their keys: a seed always gives the same run.
+  const std::map<fm::Key, fm::RegionPtr> recorded(state.regions().begin(), state.regions().end());
+  for (const auto& [key, region] : recorded) {
     Take(*region);
     Put(region);
     CheckDryRuns(*region);

@@ -77,6 +77,12 @@ class InitTest(unittest.TestCase):
         self.said(f'cxlpool-fm init {EMULATED} --host host-a')
         self.assertEqual(before - self.files(), set())
 
+    def test_a_run_that_was_killed_between_a_key_and_its_certificate_goes_on(self):
+        self.machine.run('mkdir -p /etc/cxlpool/authority; echo half > /etc/cxlpool/authority/ca.key')
+        self.said(f'cxlpool-fm init {EMULATED} --host host-a')
+        self.machine.run('cd /etc/cxlpool; rm fm.toml authority/manager-fm.pem pki/manager-fm.* authority/host-host-a.pem hosts/host-a.tar')
+        self.assertIn('hosts/host-a.tar', self.said(f'cxlpool-fm init {EMULATED} --host host-a'))
+
     def test_says_what_is_wrong_and_makes_nothing(self):
         for words, why in (('--address fm:port:x', '"fm:port:x:7600" is no address'),
                            ('--driver emulated --device cmm-0', '"cmm-0" is no device'),

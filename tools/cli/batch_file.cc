@@ -86,6 +86,28 @@ std::string ApiWord(absl::string_view field, const std::string& text) {
   return std::string(names->FindValueByNumber(value)->name());
 }
 
+// "uid=1000,everybody", or a list of such texts, as the message that the API has for it. What is an
+// object is that message already, and stays as it is.
+absl::Status SpellOutOpenTo(google::protobuf::Value& value) {
+  std::vector<std::string> texts;
+  if (value.has_string_value()) texts.push_back(value.string_value());
+  for (const auto& element : value.list_value().values()) texts.push_back(element.string_value());
+  if (texts.empty()) return absl::OkStatus();
+  Fields words;
+  v1::OpenTo open_to;
+  words.OpenTo(texts, open_to);
+  if (!words.status().ok()) return words.status();
+  auto& whom = *value.mutable_struct_value()->mutable_fields();
+  for (const uint32_t uid : open_to.uids()) {
+    whom["uids"].mutable_list_value()->add_values()->set_number_value(uid);
+  }
+  for (const uint32_t gid : open_to.gids()) {
+    whom["gids"].mutable_list_value()->add_values()->set_number_value(gid);
+  }
+  if (open_to.everybody()) whom["everybody"].set_bool_value(true);
+  return absl::OkStatus();
+}
+
 // One request, in the API's words or in those of the command line's options.
 absl::StatusOr<v1::AllocateRegionRequest> ReadLine(absl::string_view text) {
   namespace json = google::protobuf::util;
@@ -96,7 +118,9 @@ absl::StatusOr<v1::AllocateRegionRequest> ReadLine(absl::string_view text) {
   for (auto& [key, value] : *line.mutable_fields()) {
     // The mapping knows each field by two names.
     const std::string field = SnakeCase(key);
-    if (value.has_string_value()) {
+    if (field == "open_to") {
+      if (absl::Status status = SpellOutOpenTo(value); !status.ok()) return status;
+    } else if (value.has_string_value()) {
       value.set_string_value(ApiWord(field, value.string_value()));
     } else if (value.has_number_value() && std::abs(value.number_value()) > kExactNumber) {
       return absl::InvalidArgumentError(

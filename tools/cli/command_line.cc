@@ -170,6 +170,9 @@ bool HasNames(const Command& command) {
          !std::holds_alternative<ListHolders>(*pool) &&
          !std::holds_alternative<RemoveHost>(*pool) &&
          !std::holds_alternative<RemoveTenant>(*pool) &&
+         !std::holds_alternative<RestoreCertificate>(*pool) &&
+         !std::holds_alternative<RevokeAccess>(*pool) &&
+         !std::holds_alternative<CreateToken>(*pool) &&
          !std::holds_alternative<ListEvents>(*pool) && !std::holds_alternative<VerifyAudit>(*pool);
 }
 

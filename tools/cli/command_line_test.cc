@@ -76,6 +76,10 @@ TEST(CommandLineTest, ATokenIsABindingOfItsName) {
       ReasonFor({"token", "create", "C I", "--role", "viewer", "--ttl", "1h", "--reason", "x"}),
       "BAD_NAME");
   EXPECT_EQ(ReasonFor({"token", "create", "ci", "--role", "viewer", "--reason", "x"}), "USAGE");
+  // Its text is printed this once: whoever wants the name alone would lose it.
+  EXPECT_EQ(ReasonFor({"token", "create", "ci", "--role", "viewer", "--ttl", "1h", "--reason", "x",
+                       "-o", "name"}),
+            "USAGE");
 }
 
 TEST(CommandLineTest, EventsAndTheirTrailBecomeRequests) {
@@ -614,6 +618,10 @@ TEST(CommandLineTest, OutputIsForPeopleForProgramsOrNames) {
   }
   EXPECT_EQ(ReasonFor({"event", "list", "-o", "name"}), "USAGE");
   EXPECT_EQ(ReasonFor({"audit", "verify", "-o", "name"}), "USAGE");
+  for (const char* kind : {"access", "token"}) {
+    EXPECT_EQ(ReasonFor({kind, "revoke", "ci", "-o", "name"}), "USAGE") << kind;
+  }
+  EXPECT_EQ(ReasonFor({"certificate", "restore", "cxlpool://host/a", "-o", "name"}), "USAGE");
   EXPECT_TRUE(Parsed({"capacity", "--watch"}).watch);
   EXPECT_TRUE(Parsed({"top", "--watch"}).watch);
   EXPECT_EQ(Pool<ShowTop>({"top"}).most, 10u);

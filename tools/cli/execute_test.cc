@@ -121,6 +121,7 @@ TEST_F(ExecuteTest, AReportAsksWhoHasTheOldestRegionsOpen) {
   manager.ListHosts_calls.answers = {v1::ListHostsResponse()};
   manager.ListRegions_calls.answers = {regions};
   manager.ListTenants_calls.answers = {v1::ListTenantsResponse()};
+  manager.GetTopology_calls.answers = {v1::Topology()};
   ASSERT_TRUE(Run(ShowReport()).ok()) << "a manager that does not know of holders";
   ASSERT_EQ(manager.ListRegionHolders_calls.requests.size(), 1u);
   EXPECT_EQ(manager.ListRegionHolders_calls.requests[0].name(), "regions/kv");

@@ -40,6 +40,9 @@ absl::Status Run(ShowTop& command, Connection& connection, Printer& printer) {
 absl::Status Run(ShowReport&, Connection& connection, Printer& printer) {
   PoolFacts facts;
   if (absl::Status status = ReadFacts(connection, facts); !status.ok()) return status;
+  auto topology = AllPages(connection, v1::GetTopologyRequest());
+  if (!topology.ok()) return topology.status();
+  facts.topology = *std::move(topology);
   for (const v1::Region* region : OldestRegions(facts.regions)) {
     v1::ListRegionHoldersRequest request;
     request.set_name(region->name());

@@ -507,14 +507,6 @@ void PoolState::SetRuntime(absl::string_view host, HostRuntime runtime) {
   runtimes_[std::string(host)] = std::make_shared<const HostRuntime>(std::move(runtime));
 }
 
-std::vector<Key> PoolState::RegionKeys() const {
-  std::vector<Key> keys;
-  keys.reserve(regions_.size());
-  for (const auto& [key, region] : regions_) keys.push_back(key);
-  std::sort(keys.begin(), keys.end());
-  return keys;
-}
-
 std::vector<RegionPtr> PoolState::RegionsOn(absl::string_view device) const {
   std::vector<RegionPtr> found;
   for (const auto& [key, region] : regions_) {

@@ -129,7 +129,6 @@ class PoolState {
   bool KnowsGeneration(uint64_t generation) const {
     return attachments_.KnowsGeneration(generation);
   }
-  std::vector<Key> RegionKeys() const;  // Ascending.
   const std::map<std::string, Host, std::less<>>& hosts() const { return hosts_; }
   size_t region_count() const { return regions_.size(); }
   // Regions with bytes on the device, in order of key. Looks at every Region.

@@ -1,7 +1,10 @@
 #include "tools/cli/render/pool_use.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -134,19 +137,37 @@ Section TenantsByUse(const PoolFacts& facts) {
   return section;
 }
 
-// Whether no host that may have Regions reaches it. A host that has not looked yet may.
-bool NobodyReaches(const v1::Device& device, const v1::ListHostsResponse& hosts) {
-  bool any = false;
-  for (const v1::Host& host : hosts.hosts()) {
-    if (host.state() == v1::Host::RETIRED) continue;
-    any = true;
-    if (!host.unreached_devices().contains(ShortName(device.name()))) return false;
+// Names of the devices that no host reaches which may have Regions: none is led there, or those
+// that are were found not to reach it. A host that has not looked yet may. None in a pool without
+// hosts.
+std::set<std::string> OutOfReach(const PoolFacts& facts) {
+  std::map<std::string, const v1::Host*> hosts;
+  for (const v1::Host& host : facts.hosts.hosts()) {
+    if (host.state() != v1::Host::RETIRED) hosts[host.name()] = &host;
   }
-  return any;
+  std::set<std::string> devices;
+  if (hosts.empty()) return devices;
+  for (const v1::Device& device : facts.devices.devices()) devices.insert(device.name());
+  const auto reaches = [](const v1::Host& host, const std::string& device) {
+    return !host.unreached_devices().contains(ShortName(device));
+  };
+  if (facts.topology.tables().links().empty()) {
+    for (const auto& named : hosts) {
+      const v1::Host& host = *named.second;
+      std::erase_if(devices, [&](const std::string& device) { return reaches(host, device); });
+    }
+    return devices;
+  }
+  for (const v1::Path& path : facts.topology.paths()) {
+    const auto host = hosts.find(path.host());
+    if (host == hosts.end() || !reaches(*host->second, path.device())) continue;
+    devices.erase(path.device());
+  }
+  return devices;
 }
 
 // Why none of the free bytes there can be given out; empty: they can.
-std::string WhyStranded(const v1::Device& device, const v1::ListHostsResponse& hosts) {
+std::string WhyStranded(const v1::Device& device, const std::set<std::string>& out_of_reach) {
   const std::string state = v1::Device::State_Name(device.state());
   if (device.state() != v1::Device::READY) {
     return absl::StrCat(state, device.state_reason().empty() ? "" : ": ", device.state_reason());
@@ -154,7 +175,7 @@ std::string WhyStranded(const v1::Device& device, const v1::ListHostsResponse& h
   if (device.max_lds() != 0 && device.lds() >= device.max_lds()) {
     return absl::StrCat("all ", device.max_lds(), " of its LDs are taken");
   }
-  return NobodyReaches(device, hosts) ? "no host reaches it" : "";
+  return out_of_reach.contains(device.name()) ? "no host reaches it" : "";
 }
 
 // Bytes that nobody uses and nobody can be given, by where they are.
@@ -169,17 +190,18 @@ Section Stranded(const PoolFacts& facts) {
     if (bytes == 0) return;
     rows.push_back({bytes, {TextCell(where), BytesCell(bytes), TextCell(why)}});
   };
+  const std::set<std::string> out_of_reach = OutOfReach(facts);
   for (const v1::Device& device : facts.devices.devices()) {
     const std::string where = absl::StrCat("device ", ShortName(device.name()));
     if (device.state() == v1::Device::FAILED) {
       add(where,
           device.capacity_bytes() - std::min(device.allocated_bytes(), device.capacity_bytes()),
-          WhyStranded(device, facts.hosts));
+          WhyStranded(device, out_of_reach));
       continue;
     }
     add(where, device.quarantined_bytes(), "quarantined (`cxlpool doctor`)");
     add(where, device.scrubbing_bytes(), "being scrubbed, for the next owner");
-    const std::string why = WhyStranded(device, facts.hosts);
+    const std::string why = WhyStranded(device, out_of_reach);
     if (!why.empty()) add(where, FreeBytes(device), why);
   }
   for (const v1::Tenant& tenant : facts.tenants.tenants()) {

@@ -21,6 +21,7 @@ struct PoolFacts {
   v1::ListTenantsResponse tenants;
   // By Region's name, of those that were asked for.
   std::map<std::string, v1::ListRegionHoldersResponse> holders = {};
+  v1::Topology topology = {};  // Links and paths. Without links every host is led to every device.
 };
 
 // Devices, hosts and tenants, the one that has most first.

@@ -57,6 +57,33 @@ TEST(PoolUseTest, Report) {
   ExpectGolden("report.json", SectionsJson(report));
 }
 
+TEST(PoolUseTest, ADeviceThatNoLinkLeadsToIsStranded) {
+  PoolFacts facts;
+  v1::Device& device = *facts.devices.add_devices();
+  device.set_name("devices/cmm-0");
+  device.set_capacity_bytes(uint64_t{1} << 30);
+  device.set_state(v1::Device::READY);
+  for (const char* name : {"hosts/host-a", "hosts/host-b"}) {
+    v1::Host& host = *facts.hosts.add_hosts();
+    host.set_name(name);
+    host.set_state(v1::Host::ONLINE);
+  }
+  const auto text = [&facts] { return SectionsText(ReportSections(facts, Now()), 0, 0); };
+  EXPECT_THAT(text(), Not(HasSubstr("no host reaches it"))) << "without links all is reached";
+  v1::TopologyTables::LinkEntry& link = *facts.topology.mutable_tables()->add_links();
+  link.set_from("host-a");
+  link.set_to("a-switch");
+  EXPECT_THAT(text(), HasSubstr("no host reaches it"));
+  v1::Path& path = *facts.topology.add_paths();
+  path.set_host("hosts/host-a");
+  path.set_device("devices/cmm-1");
+  EXPECT_THAT(text(), HasSubstr("no host reaches it"));
+  path.set_device("devices/cmm-0");
+  EXPECT_THAT(text(), Not(HasSubstr("no host reaches it")));
+  facts.hosts.mutable_hosts(0)->set_state(v1::Host::RETIRED);
+  EXPECT_THAT(text(), HasSubstr("no host reaches it")) << "host-b is not led there";
+}
+
 TEST(PoolUseTest, AnEmptyPoolHasNothingToReport) {
   const std::string text = SectionsText(ReportSections({}, Now()), 0, 0);
   EXPECT_THAT(text, HasSubstr("and nobody can be given it\nnothing\n"));
