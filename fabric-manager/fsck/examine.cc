@@ -375,7 +375,8 @@ class Examiner {
     if (options_.records_lost) {
       Find(0, "records were lost; what they held is not known",
            "all free bytes are held by QUARANTINED Regions, and so is each device that no record "
-           "knows");
+           "knows; revocations among them do not hold any more: look at `cxlpool certificate list` "
+           "afterwards");
     }
     if (free.empty()) return;
     HoldRanges(free, "FSCK: a record was lost, and may have had these bytes");
