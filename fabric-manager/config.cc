@@ -89,6 +89,9 @@ void ReadFabric(TomlReader& fabric, const FabricReaders& drivers, FmConfig& conf
   config.fence.path = fabric.AbsolutePath("fence_program", "");
   if (!config.fence.path.empty()) {
     config.where["fabric.fence_program"] = fabric.Where("fence_program");
+  } else if (fabric.Has("fence_timeout")) {
+    // Somebody meant a program to run.
+    fabric.Fail("fence_timeout", "has nothing to limit", "give fence_program, or remove it");
   }
   config.fence.timeout =
       fabric.DurationIn("fence_timeout", config.fence.timeout, kMinFence, kMaxFence);

@@ -333,6 +333,8 @@ TEST(FmConfigTest, ADriverReadsItsOwnTable) {
       {{"\"cci\"", "\"emulated\""}, "is no fabric driver (write one of \"cci\")"},
       {{"port =", "root = \"/r\"\nport ="}, "fm.toml:8: fabric.root: is not a key"},
       {{"/dev/cci0", "cci0"}, "fm.toml:8: fabric.port: is no absolute path"},
+      {{"fence_program = \"/bin/cut\"\n", ""},
+       "fm.toml:9: fabric.fence_timeout: has nothing to limit (give fence_program, or remove it)"},
       {{"mld-1", "mld-9"}, "fm.toml:14: device[0].path: is no MLD (name one)"},
       {{"\"host-a\"", "\"host-a\"\nslots = [1]"}, "fm.toml:17: host[0].slots: is not a key"},
   };

@@ -39,7 +39,9 @@ std::string Text(const ByteRange& range) {
 class Examiner {
  public:
   explicit Examiner(const ExamineOptions& options)
-      : options_(options), unknown_bytes_(options.records_lost) {}
+      : options_(options),
+        unknown_bytes_(options.records_lost),
+        binding_lost_(options.records_lost) {}
 
   // In steps that rest on those before: what decodes; which devices there are; what each Region
   // claims; what becomes of those that disagree; whether the manager loads the rest; last, holds
@@ -62,6 +64,7 @@ class Examiner {
     CheckThatItLoads();
     for (const pb::RegionRecord& region : orphans_) HoldBytesOf(region);
     if (unknown_bytes_) HoldEverythingFree();
+    if (binding_lost_ && !CXLPOOL_MUTANT("fsck-unbinds")) KeepBound();
     CheckAudit();
     CheckPool();
     NoteRepair();
@@ -115,6 +118,10 @@ class Examiner {
     const bool holds_known_bytes =
         parsed && record.has_region() && record.region().extents_size() > 0;
     const bool of_rights = parsed && (record.has_revocation() || record.has_role_binding());
+    // One that says nothing which is understood may have been a binding.
+    if (!parsed || record.has_role_binding() || record.body_case() == pb::Record::BODY_NOT_SET) {
+      binding_lost_ = true;
+    }
     const bool holds_none =
         parsed &&
         (record.has_host() || record.has_tombstone() || record.has_pool() || record.has_tenant() ||
@@ -368,10 +375,30 @@ class Examiner {
     if (options_.records_lost) {
       Find(0, "records were lost; what they held is not known",
            "all free bytes are held by QUARANTINED Regions, and so is each device that no record "
-           "knows");
+           "knows; revocations among them do not hold any more: look at `cxlpool certificate list` "
+           "afterwards");
     }
     if (free.empty()) return;
     HoldRanges(free, "FSCK: a record was lost, and may have had these bytes");
+  }
+
+  // While nobody is bound every operator's certificate is an admin's (RoleOf). So a pool that may
+  // have lost its last binding gets one of nobody, which has ended: admins are then those of the
+  // configuration and of the manager's own socket, who bind others anew.
+  void KeepBound() {
+    for (const auto& [key, record] : records_) {
+      if (record.has_role_binding()) return;
+    }
+    RoleBinding binding{.key = NewId(),
+                        .identity = "cxlpool://fsck/nobody",
+                        .end = options_.now,
+                        .reason = "roles may have been lost, as a repair found",
+                        .principal = "fsck",
+                        .time = options_.now};
+    Find(0, "no role is bound, and one may have been lost",
+         "operators get in when somebody who is an admin by the manager's own socket or by "
+         "access.admins gives them roles again");
+    PutEncoded(binding.key, EncodeItem(binding));
   }
 
   void HoldRanges(const std::vector<ByteRange>& ranges, const std::string& reason) {
@@ -556,7 +583,8 @@ class Examiner {
   uint64_t greatest_found_ = kPoolKey;
   uint64_t unused_id_ = 0;
   bool unknown_bytes_ = false;
-  std::set<uint64_t> twice_;  // Devices with another record.
+  bool binding_lost_ = false;  // Perhaps.
+  std::set<uint64_t> twice_;   // Devices with another record.
   HeldBytes bytes_;
   std::vector<std::pair<ByteRange, std::string>> bad_;  // Of all Regions: bytes that were lost.
   std::map<std::string, uint64_t> claims_;              // Text -> who had it first.

@@ -11,6 +11,9 @@
 // that were lost (ExtentRecord.bad_reason) stay marked, no matter which Region holds them after the
 // repair. Where the audit trail is not as it was written, all of its rows are taken out.
 //
+// Nor does it make anybody an admin: a pool without a role that may have lost its last one gets a
+// role of nobody, for in a pool without roles every operator is an admin.
+//
 // Pure: values in, values out.
 #ifndef CXLPOOL_FABRIC_MANAGER_FSCK_EXAMINE_H_
 #define CXLPOOL_FABRIC_MANAGER_FSCK_EXAMINE_H_

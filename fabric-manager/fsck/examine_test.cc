@@ -412,7 +412,8 @@ TEST_F(ExamineTest, RecordsThatHaveNoBytesHoldNoneWhereTheyAreNotUnderstood) {
   EXPECT_TRUE(Says(done, 60, "role is 99"));
   EXPECT_TRUE(Says(done, 61, "time"));
   EXPECT_TRUE(Says(done, 62, "of a kind"));
-  EXPECT_EQ(done.findings.size(), 3u);
+  EXPECT_TRUE(Says(done, 0, "no role is bound"));
+  EXPECT_EQ(done.findings.size(), 4u);
   EXPECT_TRUE(absl::StrContains(done.findings[0].repair, "cxlpool access list"));
   auto after = ExpectRepaired(done);
   for (const uint64_t key : {60, 61, 62}) EXPECT_FALSE(after.contains(key)) << key;
@@ -422,6 +423,37 @@ TEST_F(ExamineTest, RecordsThatHaveNoBytesHoldNoneWhereTheyAreNotUnderstood) {
     for (const auto& extent : record.region().extents()) held += extent.length_bytes();
   }
   EXPECT_EQ(held, 4 * kGranule) << "the Region's alone";
+}
+
+// In a pool without roles every operator is an admin.
+TEST_F(ExamineTest, APoolThatMayHaveLostItsRolesMakesNobodyAnAdmin) {
+  const absl::Time now = absl::FromUnixSeconds(1'700'000'001);
+  const auto role_of = [&](const Examination& done, const std::string& name) {
+    RoleBindings bindings;
+    for (const auto& [key, record] : ExpectRepaired(done)) {
+      if (!record.has_role_binding()) continue;
+      const auto decoded = DecodeRecord(key, record.SerializeAsString());
+      const auto& binding = std::get<RoleBinding>(std::get<Item>(*decoded));
+      bindings[binding.identity] = binding;
+    }
+    return RoleOf(bindings, absl::StrCat("cxlpool://operator/", name), Proof::kOperatorCertificate,
+                  now);
+  };
+  EXPECT_EQ(role_of(Check(Rows()), "bob"), Granted{PoolRole::kAdmin}) << "none was ever bound";
+  EXPECT_EQ(role_of(Check(Rows(), /*lost=*/true), "bob"), std::nullopt);
+  std::vector<Row> rows = Rows();
+  rows.push_back({60, "\xff\xff no record"});
+  EXPECT_EQ(role_of(Check(rows), "bob"), std::nullopt);
+  records_[60].mutable_role_binding()->set_identity("cxlpool://operator/alice");
+  records_[60].mutable_role_binding()->set_role(99);
+  EXPECT_EQ(role_of(Check(Rows()), "bob"), std::nullopt);
+  // Where another role is left nothing is added.
+  records_[61].mutable_role_binding()->set_identity("cxlpool://operator/carol");
+  records_[61].mutable_role_binding()->set_role(3);
+  const Examination done = Check(Rows());
+  EXPECT_EQ(done.findings.size(), 1u);
+  EXPECT_EQ(role_of(done, "carol"), Granted{PoolRole::kAdmin});
+  EXPECT_EQ(role_of(done, "bob"), std::nullopt);
 }
 
 // Of a device that places its LDs itself there is one LD to hold: all that is left.

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 
 #include "absl/strings/match.h"
@@ -236,7 +237,8 @@ TEST_F(FsckTest, WhereEveryRecordIsLostEveryDeviceIsHeld) {
   }
   std::ofstream(path_, std::ios::binary) << bytes;
   const auto records = ExpectRepairs();
-  ASSERT_EQ(records.size(), 2u);
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_TRUE(std::next(records.begin())->second.has_role_binding()) << "of nobody";
   EXPECT_TRUE(records.rbegin()->second.has_audit_row()) << "what was repaired";
   EXPECT_NE(records.at(1).pool().hold_reason(), "");
   EXPECT_GT(records.at(1).pool().next_id(), 1'000'000u);

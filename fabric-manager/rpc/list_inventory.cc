@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -152,8 +153,10 @@ absl::Status ListRoleBindings(const RoleBindings& bindings,
                   response->mutable_next_page_token());
 }
 
-// A token says what was listed last: devices/D, hosts/H, for a path hosts/H/devices/D, and tables/N
-// for the Nth row of the tables.
+// A token says what was listed last: devices/D, hosts/H, for a path hosts/H/devices/D, and
+// tables/N/SUM for the Nth row of tables of that sum. Rows are counted, for links have no names. So
+// tables that have changed since the page before are refused: a row would be left out, and whoever
+// applies what was read would remove it.
 absl::Status GetTopology(const PoolView& view, const std::string& fabric,
                          const v1::GetTopologyRequest& request, v1::Topology* response) {
   const std::string& token = request.page_token();
@@ -161,9 +164,10 @@ absl::Status GetTopology(const PoolView& view, const std::string& fabric,
   const bool after_device = after.size() == 2 && after[0] == "devices";
   const bool after_host = after.size() == 2 && after[0] == "hosts";
   const bool after_path = after.size() == 4 && after[0] == "hosts" && after[2] == "devices";
-  size_t rows_listed = 0;
-  const bool after_row =
-      after.size() == 2 && after[0] == "tables" && absl::SimpleAtoi(after[1], &rows_listed);
+  size_t rows_listed = 0, sum_listed = 0;
+  const bool after_row = after.size() == 3 && after[0] == "tables" &&
+                         absl::SimpleAtoi(after[1], &rows_listed) &&
+                         absl::SimpleAtoi(after[2], &sum_listed);
   if (!token.empty() && !after_device && !after_host && !after_path && !after_row) {
     return BadPageToken();
   }
@@ -195,12 +199,18 @@ absl::Status GetTopology(const PoolView& view, const std::string& fabric,
     }
   }
   const v1::TopologyTables tables = ToProto(view.laid_down->tables);
+  const size_t sum = std::hash<std::string>()(tables.SerializeAsString());
+  if (after_row && sum != sum_listed && !CXLPOOL_MUTANT("pages-of-two-topologies")) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_PAGE_TOKEN",
+                  "field page_token is of a topology that has changed since",
+                  "start again without one");
+  }
   v1::TopologyTables& listed = *response->mutable_tables();
   size_t row = 0;
   const auto add = [&](const auto& rows, auto* list) {
     for (const auto& entry : rows) {
       if (++row <= rows_listed) continue;
-      if (!page.Add(entry, absl::StrCat("tables/", row), list)) return false;
+      if (!page.Add(entry, absl::StrCat("tables/", row, "/", sum), list)) return false;
     }
     return true;
   };

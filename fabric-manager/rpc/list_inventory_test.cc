@@ -150,6 +150,24 @@ TEST(ListInventoryTest, ATopologyOfAnySizeGoesIntoPages) {
   EXPECT_EQ(ReasonOf(GetTopology(view, "emulated", request, &all)), "BAD_PAGE_TOKEN");
 }
 
+// Half of each would lack a row, which an apply would remove.
+TEST(ListInventoryTest, PagesAreOfOneTopology) {
+  PoolView view = ViewOf(0, 0);
+  TopologyTables tables;
+  tables.links.resize(50'000, {.a = std::string(63, 'a'), .b = std::string(63, 'b')});
+  view.topology = std::make_shared<const Topology>();
+  view.laid_down = std::make_shared<const LaidDown>(LaidDown{tables, {}});
+  v1::GetTopologyRequest request;
+  v1::Topology first, second, third;
+  ASSERT_TRUE(GetTopology(view, "emulated", request, &first).ok());
+  ASSERT_NE(first.next_page_token(), "");
+  request.set_page_token(first.next_page_token());
+  EXPECT_TRUE(GetTopology(view, "emulated", request, &second).ok());
+  tables.links.erase(tables.links.begin());
+  view.laid_down = std::make_shared<const LaidDown>(LaidDown{tables, {}});
+  EXPECT_EQ(ReasonOf(GetTopology(view, "emulated", request, &third)), "BAD_PAGE_TOKEN");
+}
+
 TEST(ListInventoryTest, PagesGoOnWhereTheLastOneIsGone) {
   PoolView view = ViewOf(10, 1);
   v1::ListHostsRequest request;

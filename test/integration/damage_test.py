@@ -68,6 +68,13 @@ class Damaged(PoolTest):
     def free_bytes(self):
         return int(self.pool.cli('capacity')['capacity'].get('free_bytes', 0))
 
+    def is_nobody(self):
+        try:
+            self.pool.cli('capacity', timeout='2s')
+        except CliError as refused:
+            return 'NO_ROLE' in refused.stderr
+        return False
+
     def assert_full(self):
         self.pool.enrol_hosts()  # Their records are lost with the log.
         self.pool.wait_hosts_online()
@@ -100,6 +107,12 @@ class LogTest(Damaged):
         for suffix in SUFFIXES:
             if suffix != '-wal':
                 self.assertTrue(self.file('.before-fsck' + suffix).exists())
+        self.assertEqual(self.fsck(), 0)
+        self.pool.start_manager(wait=False)
+        wait_until(self.is_nobody, 30, 'the manager knows no role of the operator, for one may have been lost')
+        self.pool.manager.stop()
+        with (self.pool.directory / 'fm.toml').open('a') as config:
+            config.write('[access]\nadmins = ["cxlpool://operator/admin"]\n')
         self.start_again()
         self.assert_full()
         self.assertEqual(before, {name: self.bytes_of(tag) for name, tag in self.tags.items()})

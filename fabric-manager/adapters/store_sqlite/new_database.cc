@@ -29,12 +29,14 @@ absl::Status WriteAll(const std::string& path, StoreImage image) {
 
 }  // namespace
 
-// It grows under another name. The files beside it are not needed once it was closed in order.
+// It grows under another name. The files beside it are not needed once it was closed in order;
+// where that failed, on a full disk for example, what was written is in the log alone.
 absl::StatusOr<uint64_t> WriteNewDatabase(const std::string& path, StoreImage image) {
   absl::StatusOr<std::string> part = CreatePartFile(path);
   if (!part.ok()) return part.status();
   unlink(part->c_str());  // Only its name was wanted: an empty file is no database.
-  const absl::Status status = WriteAll(*part, std::move(image));
+  absl::Status status = WriteAll(*part, std::move(image));
+  if (status.ok()) status = CheckLogIsEmpty(*part);
   for (const char* suffix : {"-wal", "-head"}) unlink(absl::StrCat(*part, suffix).c_str());
   if (!status.ok()) {
     unlink(part->c_str());

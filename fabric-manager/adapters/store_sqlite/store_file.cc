@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
 
@@ -302,6 +303,15 @@ absl::StatusOr<uint64_t> PublishPartFile(const std::string& part, const std::str
     return status;
   }
   return static_cast<uint64_t>(found.st_size);
+}
+
+absl::Status CheckLogIsEmpty(const std::string& path) {
+  if (SizeOf(path + "-wal") == 0 || CXLPOOL_MUTANT("copy-without-its-log")) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kUnavailable, "STORE_IO",
+                absl::StrCat("cannot copy the log of ", path, " into it"),
+                "see that the disk has room and works, then try again");
 }
 
 void RemoveEmptyLog(const std::string& path) {

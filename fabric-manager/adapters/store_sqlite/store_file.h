@@ -61,6 +61,10 @@ absl::Status PublishBytes(absl::string_view bytes, const std::string& path);
 // ALREADY_EXISTS/BACKUP_EXISTS: `path` is there.
 absl::Status BackupExistsError(const std::string& path);
 
+// Whether a database that has just been closed is whole without its log: closing it copied all of
+// the log into it. UNAVAILABLE/STORE_IO: the log still has changes that the database lacks.
+absl::Status CheckLogIsEmpty(const std::string& path);
+
 // Removes the log beside `path` if there is nothing in it. The database must be locked: a manager
 // that just starts has an empty log as well.
 void RemoveEmptyLog(const std::string& path);

@@ -62,6 +62,16 @@ TEST_F(StoreFileTest, DirectoryThatOthersCanWriteIsRefused) {
   EXPECT_NE(real.status().message().find("chmod 0700"), absl::string_view::npos);
 }
 
+// A copy whose log could not be copied into it lacks what it is a copy of.
+TEST_F(StoreFileTest, ADatabaseWithALogIsNotWhole) {
+  Write(path_, "x");
+  EXPECT_TRUE(CheckLogIsEmpty(path_).ok());
+  Write(path_ + "-wal", "");
+  EXPECT_TRUE(CheckLogIsEmpty(path_).ok());
+  Write(path_ + "-wal", "frames");
+  EXPECT_EQ(ReasonOf(CheckLogIsEmpty(path_)), "STORE_IO");
+}
+
 TEST_F(StoreFileTest, LinkedDirectoryIsRefused) {
   fs::create_directory(directory_ + "/real");
   fs::create_directory_symlink(directory_ + "/real", directory_ + "/link");

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/plans/planner.h"
+#include "proto/support/cxl_host.h"
 #include "test/model/model_rig.h"
 
 namespace cxlpool::fm {
@@ -108,6 +109,30 @@ TEST_F(PlanDeviceTest, WhereRecordsWereLostADeviceThatIsSeenIsHeldWhole) {
   EXPECT_EQ(hold.size_bytes(), 5 * kUnit);
   EXPECT_NE(hold.state_reason.find("2026-11-22"), std::string::npos) << hold.state_reason;
   EXPECT_EQ(state().space().free_bytes(*state().IndexOf(Interned("new"))), 0u);
+}
+
+// A retired host has no Attachment: it may be enrolled again in another life, and what was attached
+// in the one before would be taken for gone.
+TEST_F(PlanDeviceTest, WhatARetiredHostHasBoundIsHeldWithoutAnAttachment) {
+  AddPool();
+  StrayLd ld;
+  ld.host = "host-a";
+  ld.tag = Uuid("0123456789abcdef");
+  ld.generation = 9'000'000;
+  ld.slot = 17;
+  ld.serial = kSerialBase | 9'000'001;
+  ld.extent = {"cmm-1", 0, kUnit};
+  const auto attachments = [&] {
+    const Change change = PlanStray(state(), {ld}, context());
+    EXPECT_EQ(change.size(), 1u);
+    const Region& region = *std::get<RegionPtr>(change.front());
+    EXPECT_EQ(region.state, RegionState::kQuarantined);
+    EXPECT_EQ(region.size_bytes(), kUnit);
+    return region.attachments.size();
+  };
+  EXPECT_EQ(attachments(), 1u);
+  Commit(PlanRetire(state(), kAlice, "host-a", context()).value());
+  EXPECT_EQ(attachments(), 0u);
 }
 
 }  // namespace

@@ -42,11 +42,14 @@ std::shared_ptr<Region> NewRegion(const StrayLd& ld, PlanContext& context) {
   return region;
 }
 
-// Whether these LDs can be held as one Attachment as they are: their host is known, nobody holds
-// any of their bytes, slots or serials, and their key, if they bear one, is no Region's.
+// Whether these LDs can be held as one Attachment as they are: their host is known and not retired
+// (then it has no Attachment, and may come back in another life), nobody holds any of their bytes,
+// slots or serials, and their key, if they bear one, is no Region's.
 bool WholeAndFree(const PoolState& state, const std::vector<StrayLd>& lds) {
   const StrayLd& first = lds.front();
-  if (lds.size() > kMaxExtentsPerRegion || state.FindHost(first.host) == nullptr) return false;
+  const Host* host = state.FindHost(first.host);
+  if (lds.size() > kMaxExtentsPerRegion || host == nullptr) return false;
+  if (host->retired && !CXLPOOL_MUTANT("stray-of-retired-host-is-attached")) return false;
   const bool named = first.generation != 0;
   if (named && (first.tag.empty() || state.FindRegionByTag(first.tag) != nullptr ||
                 state.KnowsGeneration(first.generation))) {

@@ -139,6 +139,7 @@ class Difference {
     const TopologyEntry* before = it == same.end() ? nullptr : *it;
     if (before != nullptr) same.erase(it);
     Put(before, link, false);
+    wants_links_ = true;
     return absl::OkStatus();
   }
 
@@ -212,7 +213,28 @@ class Difference {
     return absl::OkStatus();
   }
 
+  // Whether the link is one of a device that was removed before, and is not wanted now either. It
+  // stays with the device's entry for as long as its other end is there. Where it would be the only
+  // link it goes: hosts reach everything where there is none.
+  bool StaysWithDevice(const LinkEntry& link) const {
+    const auto removed = [&](const std::string& id) {
+      const Device* known = state_.FindDevice(id);
+      return known != nullptr && known->service == DeviceService::kRemoved &&
+             nodes_.contains(absl::StrCat("device ", id));
+    };
+    const auto leaves = [&](const std::string& id) {
+      return nodes_.contains(absl::StrCat("host ", id)) ||
+             nodes_.contains(absl::StrCat("switch ", id));
+    };
+    return wants_links_ && (removed(link.a) || removed(link.b)) && !leaves(link.a) &&
+           !leaves(link.b);
+  }
+
   absl::Status Remove(const TopologyEntry& entry) {
+    if (const auto* link = std::get_if<LinkEntry>(&entry.what);
+        link != nullptr && StaysWithDevice(*link)) {
+      return absl::OkStatus();
+    }
     if (const auto* device = std::get_if<DeviceEntry>(&entry.what)) {
       const Device* known = state_.FindDevice(device->id);
       // Its entry stays, so that `device add` brings it back as it was.
@@ -240,6 +262,7 @@ class Difference {
   const Caller& caller_;
   PlanContext& context_;
   Table nodes_, links_;  // Not wanted yet.
+  bool wants_links_ = false;
   std::vector<const Device*> back_;
   TopologyPlan plan_;
 };

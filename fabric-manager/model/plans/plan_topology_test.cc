@@ -160,6 +160,37 @@ TEST_F(PlanTopologyTest, ADeviceThatWasRemovedComesBackAsItWas) {
   EXPECT_EQ(ReasonOf(Plan().status()), "DEVICE_FAILED");
 }
 
+TEST_F(PlanTopologyTest, ADeviceThatWasRemovedComesBackWithItsLinks) {
+  tables_.switches = {{.id = "sw0"}};
+  tables_.links = {
+      {.a = "host-a", .b = "sw0"}, {.a = "sw0", .b = "cmm-0"}, {.a = "sw0", .b = "cmm-1"}};
+  Apply();
+  Commit(PlanRemoveDevice(state(), kAlice, "cmm-1", context()).value());
+  // What is shown can be applied, and changes nothing.
+  tables_ = state().GetTopologyTables();
+  EXPECT_EQ(tables_.devices.size(), 1u);
+  EXPECT_EQ(tables_.links.size(), 2u);
+  const auto same = Plan();
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_THAT(same->steps, IsEmpty());
+  EXPECT_TRUE(same->change.empty());
+  Commit(PlanAddDevice(state(), kAlice, "cmm-1", context()).value());
+  EXPECT_NE(state().topology().Find("host-a", "cmm-1"), nullptr);
+  EXPECT_EQ(state().GetTopologyTables().links.size(), 3u);
+  // Its link goes with the other end, and where there is to be no link at all.
+  Commit(PlanRemoveDevice(state(), kAlice, "cmm-1", context()).value());
+  tables_.switches.clear();
+  tables_.links = {{.a = "host-a", .b = "cmm-0"}, {.a = "host-a", .b = "cmm-1"}};
+  tables_.devices.push_back(NewDevice("cmm-1"));
+  Apply();
+  Commit(PlanRemoveDevice(state(), kAlice, "cmm-1", context()).value());
+  tables_.devices.pop_back();
+  tables_.links.clear();
+  Apply();
+  EXPECT_NE(state().topology().Find("host-b", "cmm-0"), nullptr);
+  EXPECT_TRUE(state().CheckInvariants().ok());
+}
+
 // A device that was removed comes back only while its storage is no other device's: each byte would
 // have two owners.
 TEST_F(PlanTopologyTest, WhatAnotherDeviceIsNowDoesNotComeBack) {

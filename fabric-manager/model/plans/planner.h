@@ -201,8 +201,9 @@ absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string&
 // LDs of one Attachment (tag, generation, host) that the fabric shows and no record intends, after
 // a store was put back, for example. Whatever of their bytes looks free is held for an operator's
 // decision, in a QUARANTINED Region: with its Attachment, which stays as it is until it is detached
-// or the host is fenced; or, where the tag belongs to another Region or some bytes do, without one,
-// to be released with force once the host is fenced. Empty: there is nothing to take.
+// or the host is fenced; or, where the tag belongs to another Region or some bytes do, or the host
+// is not enrolled or retired, without one, to be released with force once the host is fenced.
+// Empty: there is nothing to take.
 struct StrayLd {
   std::string host;
   Uuid tag;                 // Of no meaning where the generation is 0.

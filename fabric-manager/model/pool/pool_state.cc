@@ -467,12 +467,19 @@ absl::Status PoolState::RebuildTopology() {
   return absl::OkStatus();
 }
 
+// A link to a device that is not among them would make tables that nobody can apply.
 TopologyTables PoolState::GetTopologyTables() const {
   TopologyTables tables;
   for (const auto& [key, entry] : topology_entries_) AddTo(tables, entry);
-  std::erase_if(tables.devices, [this](const DeviceEntry& entry) {
-    const Device* device = FindDevice(entry.id);
-    return device != nullptr && device->service == DeviceService::kRemoved;
+  absl::flat_hash_set<std::string> removed;
+  for (const auto& [id, device] : devices()) {
+    if (device.service == DeviceService::kRemoved) removed.insert(id);
+  }
+  if (removed.empty()) return tables;
+  std::erase_if(tables.devices,
+                [&](const DeviceEntry& entry) { return removed.contains(entry.id); });
+  std::erase_if(tables.links, [&](const LinkEntry& link) {
+    return removed.contains(link.a) || removed.contains(link.b);
   });
   return tables;
 }

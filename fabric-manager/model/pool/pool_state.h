@@ -104,7 +104,8 @@ class PoolState {
   Capacity GetCapacity() const { return devices_.GetCapacity(); }
 
   const std::map<Key, TopologyEntry>& topology_entries() const { return topology_entries_; }
-  // What the pool is made of now, in order of key: without devices that were removed.
+  // What the pool is made of now, in order of key: without devices that were removed, and
+  // their links.
   TopologyTables GetTopologyTables() const;
 
   // As TenantTable has it.
