@@ -37,14 +37,14 @@ constexpr char kName[] = "regions/kv";
 constexpr uint64_t kMiB = 1 << 20;
 
 // Address space of a test's own, with a hole at its beginning where the kernel has nothing. What
-// the hole is filled with meanwhile is unmapped by whoever filled it.
+// the hole is filled with meanwhile is unmapped by whoever filled it. Far below what the kernel
+// chooses by itself, which takes the highest hole that fits: other threads' memory does not get
+// there.
 class Hole {
  public:
   static constexpr uint64_t kBytes = 16 * kMiB;
 
-  Hole()
-      : all_(static_cast<std::byte*>(
-            ::mmap(nullptr, 2 * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+  Hole() : all_(Reserve(Reserve(nullptr, 4096) - 65536 * kMiB, 2 * kBytes)) {
     const uint64_t head = -reinterpret_cast<uintptr_t>(all_) & (2 * kMiB - 1);
     begin_ = all_ + head;
     EXPECT_EQ(::munmap(begin_, kBytes - 2 * kMiB), 0);
@@ -60,6 +60,11 @@ class Hole {
   std::byte* begin() const { return begin_; }
 
  private:
+  static std::byte* Reserve(std::byte* at, size_t bytes) {
+    return static_cast<std::byte*>(
+        ::mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  }
+
   std::byte* const all_;
   std::byte* begin_ = nullptr;
 };
