@@ -14,7 +14,7 @@ namespace {
 constexpr absl::Duration kTick = absl::Seconds(1);
 constexpr size_t kReleasesPerTick = 256;
 
-// On its way down already, or never.
+// Whether the Region ends by itself: it has a term, and is not on its way down already.
 bool HasLease(const Region& region) {
   return region.expire_time != absl::InfiniteFuture() && !region.compensating &&
          (region.state == RegionState::kReserved || region.state == RegionState::kAllocated);
@@ -25,6 +25,7 @@ bool HasLease(const Region& region) {
 LeaseKeeper::LeaseKeeper(Executor* executor, Clock* clock, Writer* writer)
     : executor_(executor), clock_(clock), writer_(writer) {}
 
+// Nobody knows how much of a term was over when the manager before ended: each gets all of it.
 void LeaseKeeper::Start() {
   for (const auto& [key, region] : writer_->state().regions()) {
     if (HasLease(*region)) Keep(*region, region->ttl);
@@ -32,6 +33,8 @@ void LeaseKeeper::Start() {
   executor_->PostAfter(kTick, [this] { Tick(); });
 }
 
+// The table is as the records are from then on: new leases, renewed ones, and those that are over.
+// Most commits have to do with no lease, so what would only search an empty table is left out.
 void LeaseKeeper::OnCommitted(const std::vector<Change>& changes) {
   for (const Change& change : changes) {
     for (const Item& item : change) {
@@ -41,7 +44,9 @@ void LeaseKeeper::OnCommitted(const std::vector<Change>& changes) {
           continue;
         }
         const auto known = leases_.find((*region)->key);
+        // The same term as before: some other field of the Region was changed.
         if (known != leases_.end() && known->second.expire_time == (*region)->expire_time) continue;
+        // What is recorded is wall time, which may have jumped: no term is longer than was granted.
         Keep(**region, std::min((*region)->expire_time - clock_->Now(), (*region)->ttl));
       } else if (!leases_.empty()) {
         Forget(KeyOf(item));
@@ -50,6 +55,7 @@ void LeaseKeeper::OnCommitted(const std::vector<Change>& changes) {
   }
 }
 
+// In place of the term that the Region had before.
 void LeaseKeeper::Keep(const Region& region, absl::Duration term) {
   Forget(region.key);
   const Lease lease{region.expire_time, clock_->Elapsed() + term};
@@ -64,8 +70,9 @@ void LeaseKeeper::Forget(Key region) {
   leases_.erase(it);
 }
 
-// A lease that ran out stays in the table until its release is committed, so that a commit that
-// fails is tried again; but not while one is under way, however long the store takes.
+// Releases what has run out, at most so many each time, so that calls have their turn between them.
+// A lease stays in the table until its release is committed, so that a commit that fails is tried
+// again; but not while one is under way, however long the store takes.
 void LeaseKeeper::Tick() {
   const absl::Duration now = clock_->Elapsed();
   size_t released = 0;
@@ -80,6 +87,8 @@ void LeaseKeeper::Tick() {
       const LogScope scope({.region = (*region)->id, .tenant = (*region)->tenant.str()});
       LogInfo("leases", "the lease of regions/", (*region)->id, " has run out");
     }
+    // Set where there was something to release: one that was renewed in the meantime has not ended,
+    // though the commit of nothing is OK as well.
     const auto ended = std::make_shared<bool>(false);
     writer_->Submit(
         Audit{{}, "manager", "lease-expired", "nobody renewed it in time"},

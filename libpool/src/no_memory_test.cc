@@ -41,14 +41,20 @@ namespace {
 
 constexpr char kRegion[] = "regions/kv";
 
+// Valid as long as the agent is. With time for a machine that does other things, too.
+cxlpool_connect_options OptionsFor(const FakeAgent& agent) {
+  cxlpool_connect_options options = CXLPOOL_CONNECT_OPTIONS_INIT;
+  options.socket_path = agent.socket_path().c_str();
+  options.timeout_ms = 10'000;
+  return options;
+}
+
 // Each allocation of an Open fails once, in a client that has one connection and one that has to
 // make it. There are more of them than calls that may be under way.
 TEST(NoMemoryTest, AnOpenThatRanOutOfMemoryLeavesNothingOpenAndNoCallUnderWay) {
   FakeAgent agent;
   agent.Add({.name = kRegion});
-  cxlpool_connect_options options = CXLPOOL_CONNECT_OPTIONS_INIT;
-  options.socket_path = agent.socket_path().c_str();
-  options.timeout_ms = 10'000;
+  const cxlpool_connect_options options = OptionsFor(agent);
   cxlpool_error error = CXLPOOL_ERROR_INIT;
   int failed = 0;
   for (const bool is_held : {false, true}) {
@@ -91,9 +97,7 @@ TEST(NoMemoryTest, AnOpenThatRanOutOfMemoryLeavesNothingOpenAndNoCallUnderWay) {
 TEST(NoMemoryTest, ACloseWithoutMemoryIsAClose) {
   FakeAgent agent;
   agent.Add({.name = kRegion});
-  cxlpool_connect_options options = CXLPOOL_CONNECT_OPTIONS_INIT;
-  options.socket_path = agent.socket_path().c_str();
-  options.timeout_ms = 10'000;
+  const cxlpool_connect_options options = OptionsFor(agent);
   cxlpool_error error = CXLPOOL_ERROR_INIT;
   int failed = 0;
   for (bool all_used = false; !all_used;) {
@@ -122,8 +126,7 @@ TEST(NoMemoryTest, ACloseWithoutMemoryIsAClose) {
 TEST(NoMemoryTest, ADirectoryLosesNeitherRoomNorPins) {
   FakeAgent agent;
   agent.Add({.name = kRegion, .segment_bytes = {4 << 20}});
-  cxlpool_connect_options options = CXLPOOL_CONNECT_OPTIONS_INIT;
-  options.socket_path = agent.socket_path().c_str();
+  const cxlpool_connect_options options = OptionsFor(agent);
   cxlpool_error error = CXLPOOL_ERROR_INIT;
   cxlpool_client* client = nullptr;
   cxlpool_region* region = nullptr;
@@ -185,8 +188,7 @@ TEST(NoMemoryTest, AWatchThatRunsOutOfMemoryGoesOn) {
   constexpr int kAllocations = 12;
   FakeAgent agent;
   Heard heard;
-  cxlpool_connect_options connect = CXLPOOL_CONNECT_OPTIONS_INIT;
-  connect.socket_path = agent.socket_path().c_str();
+  const cxlpool_connect_options connect = OptionsFor(agent);
   cxlpool_fault_watch_options options = CXLPOOL_FAULT_WATCH_OPTIONS_INIT;
   options.on_size = [](const cxlpool_region_size*, void* context) {
     auto& heard = *static_cast<Heard*>(context);

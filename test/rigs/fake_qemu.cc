@@ -36,6 +36,8 @@ class Model {
     for (uint32_t slot : slots) ports_["p" + std::to_string(slot)] = slot;
   }
 
+  // The answer as QMP has it, but for its id: {"return": ...} or {"error": ...}. A command that the
+  // driver does not need is as unknown here as one that QEMU does not have.
   json Execute(const std::string& command, const json& arguments) {
     if (command == "qmp_capabilities") return Return(json::object());
     if (command == "query-cpus-fast") return Return({{{"cpu-index", 0}, {"thread-id", getpid()}}});
@@ -56,7 +58,8 @@ class Model {
     return Error("CommandNotFound", "The command " + command + " has not been found");
   }
 
-  // The event, or null where the slot is empty.
+  // Takes what sits in the slot away. Its event, which is for the caller to send; null: the slot is
+  // empty.
   json Eject(uint32_t slot) {
     for (auto& [id, device] : devices_) {
       if (ports_.at(device.at("bus")) != slot) continue;
@@ -69,7 +72,8 @@ class Model {
     return nullptr;
   }
 
-  // In no list any more, and mapped for ever.
+  // What sits in the slot is in no list any more, and its memory stays mapped for ever: no event
+  // comes, so that what Eject answers is dropped.
   void Botch(uint32_t slot) {
     for (const auto& [id, device] : devices_) {
       if (ports_.at(device.at("bus")) == slot) remains_.push_back(device.at("volatile-memdev"));
@@ -90,6 +94,7 @@ class Model {
   }
   static std::string Path(const std::string& id) { return std::string(kPeripheral) + "/" + id; }
 
+  // All ports and devices, and something of another type, which is in QEMU's list, too.
   json List(const std::string& path) const {
     if (path != kPeripheral) return Missing(path);
     json list = {{{"name", "type"}, {"type", "string"}}};
@@ -102,6 +107,8 @@ class Model {
     return Return(std::move(list));
   }
 
+  // A property of a port, a device or a backend, by its path. QEMU answers two of a device's by
+  // paths, though they were set by names: where it is plugged, and its memory.
   json Get(const std::string& path, const std::string& property) const {
     const size_t slash = path.rfind('/');
     const std::string id = slash == std::string::npos ? path : path.substr(slash + 1);
@@ -139,6 +146,7 @@ class Model {
     return Return(text);
   }
 
+  // Refused where there is one of that id, or where its file is not there. Nothing is mapped here.
   json AddObject(const json& arguments) {
     const std::string id = arguments.value("id", "");
     if (objects_.count(id) != 0) return Generic("attempt to add duplicate property '" + id + "'");
@@ -149,6 +157,7 @@ class Model {
     return Return(json::object());
   }
 
+  // Refused for one that was ever plugged, as AddDevice says.
   json DeleteObject(const std::string& id) {
     if (objects_.count(id) == 0) return Generic("object '" + id + "' not found");
     if (objects_[id].value("mapped", false)) {
@@ -158,6 +167,7 @@ class Model {
     return Return(json::object());
   }
 
+  // Refused as QEMU does, in its order and its words: the driver takes some of them for an answer.
   json AddDevice(const json& arguments) {
     const std::string id = arguments.value("id", ""), bus = arguments.value("bus", "");
     if (ports_.count(bus) == 0) return Generic("Bus '" + bus + "' not found");
@@ -178,6 +188,8 @@ class Model {
     return Return(json::object());
   }
 
+  // Only asks the guest: the device is there until Eject, and a second request is refused until
+  // then. A guest that is busy refuses so many requests before that.
   json DeleteDevice(const std::string& id) {
     const auto device = devices_.find(id);
     if (device == devices_.end()) return Missing(id);
@@ -199,6 +211,7 @@ class Model {
   std::vector<std::string> remains_;  // Backends that are mapped by no device that is listed.
 };
 
+// A socket on which hardly anybody can wait, as QEMU's.
 UniqueFd Listen(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -221,6 +234,8 @@ class Server {
     Acknowledge();
   }
 
+  // Until the test's end of `control_` is closed: the process ends with the test. A socket that has
+  // a client reads from it, and one that has none takes the next.
   [[noreturn]] void Run() {
     while (true) {
       pollfd polls[] = {{control_.get(), POLLIN, 0}, first_.Poll(), second_.Poll()};
@@ -245,6 +260,8 @@ class Server {
     if (write(control_.get(), "k", 1) != 1) _exit(1);
   }
 
+  // One order of the test, answered once it is done, but for "await": that is answered when a
+  // command is held, which may be later.
   void Obey() {
     char text[64] = {};
     if (read(control_.get(), text, sizeof(text) - 1) <= 0) _exit(0);
@@ -269,6 +286,8 @@ class Server {
     }
   }
 
+  // The next client of that socket. One that comes while another was evicted from it waits for its
+  // greeting: Serve gives that one.
   void Accept(Socket& socket) {
     UniqueFd client(accept4(socket.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     char first = 0;
@@ -291,6 +310,8 @@ class Server {
             {"capabilities", {"oob"}}}}});
   }
 
+  // What a client has sent, or its end. The end of the one that evicts is when the next client of
+  // the other socket is greeted.
   void Serve(Socket& socket) {
     char bytes[4096];
     const ssize_t n = read(socket.client.get(), bytes, sizeof(bytes));
@@ -305,6 +326,8 @@ class Server {
     Execute(socket);
   }
 
+  // Whole lines that have come, in their order; from the command on that is held nothing is done,
+  // and the rest stays in the buffer.
   void Execute(Socket& socket) {
     for (size_t end; (end = socket.buffer.find('\n')) != std::string::npos;) {
       const json line = json::parse(socket.buffer.substr(0, end));
@@ -328,6 +351,7 @@ class Server {
     }
   }
 
+  // To whoever has the socket now: also the answer to a command of the client before, as QEMU does.
   static void Send(Socket& socket, const json& message) {
     const std::string text = message.dump() + "\r\n";
     if (socket.client.valid()) send(socket.client.get(), text.data(), text.size(), MSG_NOSIGNAL);

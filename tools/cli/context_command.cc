@@ -13,6 +13,7 @@
 namespace cxlpool::cli {
 namespace {
 
+// One context with all of its settings, for programs.
 std::string ContextJson(const std::string& name, const ConnectionSettings& settings, bool current) {
   const auto flag = [](bool value) { return value ? "true" : "false"; };
   return absl::StrCat(
@@ -34,6 +35,7 @@ absl::Status List(const SettingsFile& file, Printer& printer) {
     table.AddRow({name, current ? "current" : "", settings.manager, settings.cert});
   }
   if (printer.format == OutputFormat::kName) return Write(printer, names);
+  // A Table has always a line of headers: without them it begins behind that.
   if (!printer.for_programs()) {
     const std::string text = table.ToString();
     return Write(printer, printer.headers ? text : text.substr(text.find('\n') + 1));
@@ -42,6 +44,8 @@ absl::Status List(const SettingsFile& file, Printer& printer) {
       printer, absl::StrCat("{\"file\": ", Quoted(file.path), ", \"contexts\": [", json, "]}\n"));
 }
 
+// What counts for a call, and where the manager's address comes from: an option goes before the
+// environment, and that before the file, but a context that is named goes before the environment.
 // JSON: {"file": PATH, "context": {...}}; its name is empty where it has none.
 absl::Status Show(const SettingsFile& file, const ConnectionFlags& flags,
                   const Environment& environment, Printer& printer) {
@@ -71,8 +75,9 @@ absl::Status Show(const SettingsFile& file, const ConnectionFlags& flags,
   return Write(printer, sheet.ToString());
 }
 
-// The file appears whole, with the mode and owner that it had. Of a link the file that it leads to
-// is written.
+// Makes a context of the file the one that counts, and shows it as it counts from then on. The file
+// appears whole, with the mode and owner that it had; of a link the file that it leads to is
+// written. Nothing is written where the context is not there or the file cannot be read.
 absl::Status Use(const SettingsFile& file, const std::string& name, Printer& printer) {
   if (const auto known = ContextSettings(file, name); !known.ok()) return known.status();
   std::error_code error;
@@ -82,6 +87,7 @@ absl::Status Use(const SettingsFile& file, const std::string& name, Printer& pri
   const auto changed = WithCurrent(*text, file.path, name);
   if (!changed.ok()) return changed.status();
   struct stat found;
+  // Where that cannot be found out it is its owner's alone, for it may name keys.
   const mode_t mode = stat(path.c_str(), &found) == 0 ? found.st_mode & 0777 : 0600;
   if (absl::Status status = pki::WritePemFile(path, *changed, mode, /*replace=*/true);
       !status.ok()) {
@@ -94,6 +100,7 @@ absl::Status Use(const SettingsFile& file, const std::string& name, Printer& pri
 
 }  // namespace
 
+// Asks no manager. A context that `show` names goes before --context.
 absl::Status Execute(const ContextCommand& command, const ConnectionFlags& flags,
                      const Environment& environment, Printer& printer) {
   const auto file = FindSettingsFile(flags, environment);

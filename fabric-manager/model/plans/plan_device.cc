@@ -63,9 +63,7 @@ std::string PathOf(const PoolState& state, const std::string& device) {
 std::string DeviceAt(const PoolState& state, const std::string& path) {
   for (const auto& [key, entry] : state.topology_entries()) {
     const auto* other = std::get_if<DeviceEntry>(&entry.what);
-    if (other == nullptr || other->path != path) continue;
-    const Device* known = state.FindDevice(other->id);
-    if (known == nullptr || known->service != DeviceService::kRemoved) return other->id;
+    if (other != nullptr && other->path == path && !state.IsRemoved(other->id)) return other->id;
   }
   return "";
 }
@@ -130,8 +128,8 @@ absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const Caller& calle
   if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
     return status;
   }
-  const Device* known = state.FindDevice(device);
-  if (known != nullptr && known->service == DeviceService::kRemoved) {
+  if (state.IsRemoved(device)) {
+    const Device* known = state.FindDevice(device);
     if (absl::Status status = CheckComesBack(state, *known, {}); !status.ok()) return status;
     // It comes back where it was, and what is there now the fabric may not have shown yet.
     const std::string path = PathOf(state, device);
@@ -145,8 +143,7 @@ absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const Caller& cal
                                        const std::string& device, PlanContext& /*context*/) {
   const absl::Status status = CheckCaller(state, caller, Right::kRunPool);
   if (!status.ok() && !CXLPOOL_MUTANT("anybody-runs-the-pool")) return status;
-  const Device* known = state.FindDevice(device);
-  if (known != nullptr && known->service == DeviceService::kRemoved) return Change{};
+  if (state.IsRemoved(device)) return Change{};
   return Put(state, device, DeviceService::kDraining);
 }
 

@@ -101,12 +101,11 @@ class Difference {
     const auto* was = before == nullptr ? nullptr : &std::get<DeviceEntry>(before->what);
     absl::Status status = CheckDeviceChange(state_, device, was);
     if (!status.ok()) return status;
-    const Device* known = state_.FindDevice(device.id);
-    const bool removed = known != nullptr && known->service == DeviceService::kRemoved;
+    const bool removed = state_.IsRemoved(device.id);
     if (removed) {
       auto back = PutInService(state_, device.id);
       if (!back.ok()) return back.status();
-      back_.push_back(known);
+      back_.push_back(state_.FindDevice(device.id));
       for (Item& item : *back) plan_.change.push_back(std::move(item));
     }
     Put(before, device, removed);
@@ -218,9 +217,7 @@ class Difference {
   // link it goes: hosts reach everything where there is none.
   bool StaysWithDevice(const LinkEntry& link) const {
     const auto removed = [&](const std::string& id) {
-      const Device* known = state_.FindDevice(id);
-      return known != nullptr && known->service == DeviceService::kRemoved &&
-             nodes_.contains(absl::StrCat("device ", id));
+      return state_.IsRemoved(id) && nodes_.contains(absl::StrCat("device ", id));
     };
     const auto leaves = [&](const std::string& id) {
       return nodes_.contains(absl::StrCat("host ", id)) ||
@@ -236,9 +233,9 @@ class Difference {
       return absl::OkStatus();
     }
     if (const auto* device = std::get_if<DeviceEntry>(&entry.what)) {
-      const Device* known = state_.FindDevice(device->id);
       // Its entry stays, so that `device add` brings it back as it was.
-      if (known != nullptr && known->service == DeviceService::kRemoved) return absl::OkStatus();
+      if (state_.IsRemoved(device->id)) return absl::OkStatus();
+      const Device* known = state_.FindDevice(device->id);
       plan_.steps.push_back({TopologyStep::Verb::kRemove, NameOf(entry)});
       if (known == nullptr) {
         plan_.change.push_back(Erased{entry.key});
@@ -279,19 +276,13 @@ TopologyTables EverythingIn(const PoolState& state) {
 // to fit there.
 absl::Status CheckEverything(const PoolState& state, const TopologyTables& all,
                              const std::string& wanted, const FabricRules& fabric) {
+  std::set<std::string> removed = state.RemovedDevices();
+  removed.erase(wanted);
+  if (removed.empty() || CXLPOOL_MUTANT("removed-devices-keep-their-paths")) {
+    return CheckTables(all, fabric);
+  }
   TopologyTables used = all;
-  std::set<std::string> removed;
-  std::erase_if(used.devices, [&](const DeviceEntry& entry) {
-    const Device* known = state.FindDevice(entry.id);
-    const bool gone = known != nullptr && known->service == DeviceService::kRemoved &&
-                      entry.id != wanted && !CXLPOOL_MUTANT("removed-devices-keep-their-paths");
-    if (gone) removed.insert(entry.id);
-    return gone;
-  });
-  if (removed.empty()) return CheckTables(all, fabric);
-  std::erase_if(used.links, [&](const LinkEntry& link) {
-    return removed.contains(link.a) || removed.contains(link.b);
-  });
+  EraseDevices(used, removed);
   if (absl::Status status = CheckTables(used, fabric); !status.ok()) return status;
   return Topology::Create(SpecOf(all)).status();
 }

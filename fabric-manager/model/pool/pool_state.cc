@@ -471,17 +471,21 @@ absl::Status PoolState::RebuildTopology() {
 TopologyTables PoolState::GetTopologyTables() const {
   TopologyTables tables;
   for (const auto& [key, entry] : topology_entries_) AddTo(tables, entry);
-  absl::flat_hash_set<std::string> removed;
+  EraseDevices(tables, RemovedDevices());
+  return tables;
+}
+
+bool PoolState::IsRemoved(absl::string_view device) const {
+  const Device* known = FindDevice(device);
+  return known != nullptr && known->service == DeviceService::kRemoved;
+}
+
+std::set<std::string> PoolState::RemovedDevices() const {
+  std::set<std::string> removed;
   for (const auto& [id, device] : devices()) {
     if (device.service == DeviceService::kRemoved) removed.insert(id);
   }
-  if (removed.empty()) return tables;
-  std::erase_if(tables.devices,
-                [&](const DeviceEntry& entry) { return removed.contains(entry.id); });
-  std::erase_if(tables.links, [&](const LinkEntry& link) {
-    return removed.contains(link.a) || removed.contains(link.b);
-  });
-  return tables;
+  return removed;
 }
 
 const RegionPtr* PoolState::FindRegion(Key key) const {

@@ -107,6 +107,9 @@ class PoolState {
   // What the pool is made of now, in order of key: without devices that were removed, and
   // their links.
   TopologyTables GetTopologyTables() const;
+  // Whether it was removed, and is known still.
+  bool IsRemoved(absl::string_view device) const;
+  std::set<std::string> RemovedDevices() const;
 
   // As TenantTable has it.
   const Tenant* FindTenant(absl::string_view id) const { return tenants_.Find(id); }

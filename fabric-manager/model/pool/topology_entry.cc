@@ -81,6 +81,14 @@ void AddTo(TopologyTables& tables, const TopologyEntry& entry) {
   std::visit(Visitor{tables}, entry.what);
 }
 
+void EraseDevices(TopologyTables& tables, const std::set<std::string>& ids) {
+  if (ids.empty()) return;
+  std::erase_if(tables.devices, [&](const DeviceEntry& entry) { return ids.contains(entry.id); });
+  std::erase_if(tables.links, [&](const LinkEntry& link) {
+    return ids.contains(link.a) || ids.contains(link.b);
+  });
+}
+
 TopologySpec SpecOf(const TopologyTables& tables) {
   TopologySpec spec;
   for (const DeviceEntry& device : tables.devices) {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -73,6 +74,8 @@ struct TopologyTables {
 };
 
 void AddTo(TopologyTables& tables, const TopologyEntry& entry);  // An import is no part of them.
+// Takes these devices out, and the links to them.
+void EraseDevices(TopologyTables& tables, const std::set<std::string>& ids);
 
 // For Topology::Create.
 TopologySpec SpecOf(const TopologyTables& tables);

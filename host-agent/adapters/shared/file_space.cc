@@ -133,12 +133,12 @@ absl::Status FileSpace::Carve(const std::string& device, uint64_t offset_bytes,
       if (other.dax == name) name.clear();
     }
   }
-  std::vector<SpacePiece> former = pieces_;
-  pieces_.push_back({.device = device,
-                     .offset_bytes = offset_bytes,
-                     .length_bytes = length_bytes,
-                     .dax = std::move(name)});
-  return Keep(std::move(former));
+  return Change([&](std::vector<SpacePiece>& pieces) {
+    pieces.push_back({.device = device,
+                      .offset_bytes = offset_bytes,
+                      .length_bytes = length_bytes,
+                      .dax = std::move(name)});
+  });
 }
 
 // Not there: OK, it was asked for twice.
@@ -150,9 +150,9 @@ absl::Status FileSpace::Uncarve(const SpacePiece& piece) {
     return FailedPrecondition("DAX_BOUND", absl::StrCat("a driver has ", piece.dax),
                               "unbind it first");
   }
-  std::vector<SpacePiece> former = pieces_;
-  pieces_.erase(pieces_.begin() + (*found - pieces_.data()));
-  return Keep(std::move(former));
+  return Change([&](std::vector<SpacePiece>& pieces) {
+    pieces.erase(pieces.begin() + (*found - pieces.data()));
+  });
 }
 
 // From one driver to another by way of none. Without a whole block there would be no memory to
@@ -171,9 +171,7 @@ absl::Status FileSpace::Bind(const SpacePiece& piece, DaxDriver driver) {
                   absl::StrCat(piece.length_bytes, " bytes hold no memory block of 128 MiB"),
                   "use DEVDAX, or a Region of 128 MiB or more");
   }
-  std::vector<SpacePiece> former = pieces_;
-  (*found)->driver = driver;
-  return Keep(std::move(former));
+  return Change([&](auto&) { (*found)->driver = driver; });
 }
 
 // As the kernel refuses it: what is online is in use.
@@ -186,9 +184,7 @@ absl::Status FileSpace::Unbind(const SpacePiece& piece) {
                               absl::StrCat("memory blocks of ", piece.dax, " are online"),
                               "bring them offline first");
   }
-  std::vector<SpacePiece> former = pieces_;
-  (*found)->driver = DaxDriver::kNone;
-  return Keep(std::move(former));
+  return Change([&](auto&) { (*found)->driver = DaxDriver::kNone; });
 }
 
 // All whole blocks at once; a rest of the piece that fills none has none.
@@ -200,9 +196,9 @@ absl::Status FileSpace::OnlineBlocks(const SpacePiece& piece, MemoryZone) {
     return FailedPrecondition("NOT_KMEM", absl::StrCat(piece.dax, " is not with kmem"),
                               "bind the DAX device to kmem first");
   }
-  std::vector<SpacePiece> former = pieces_;
-  (*found)->online_blocks = static_cast<uint32_t>(piece.length_bytes / kBlockBytes);
-  return Keep(std::move(former));
+  return Change([&](auto&) {
+    (*found)->online_blocks = static_cast<uint32_t>(piece.length_bytes / kBlockBytes);
+  });
 }
 
 // Nobody's pages lie there, so it never takes longer.
@@ -210,9 +206,7 @@ absl::Status FileSpace::OfflineBlocks(const SpacePiece& piece, absl::Duration) {
   MutexLock lock(mutex_);
   const auto found = Find(piece);
   if (!found.ok()) return absl::OkStatus();
-  std::vector<SpacePiece> former = pieces_;
-  (*found)->online_blocks = 0;
-  return Keep(std::move(former));
+  return Change([&](auto&) { (*found)->online_blocks = 0; });
 }
 
 // A descriptor is one of the whole file: only a mapping says of which piece it is.
@@ -255,9 +249,11 @@ absl::StatusOr<SpacePiece*> FileSpace::Find(const SpacePiece& piece) {
                 absl::StrCat("there is no DAX device on ", TextOf(piece)), "make it first");
 }
 
-// Writes down what pieces_ is now. Where that fails the rung fails, and is tried again: for that
-// pieces_ is as before, since a rung that finds its work done would write nothing.
-absl::Status FileSpace::Keep(std::vector<SpacePiece> former) {
+// Changes pieces_ and writes down what it is then. Where that fails the rung fails, and is tried
+// again: for that pieces_ is as before, since a rung that finds its work done would write nothing.
+absl::Status FileSpace::Change(absl::FunctionRef<void(std::vector<SpacePiece>&)> edit) {
+  std::vector<SpacePiece> former = pieces_;
+  edit(pieces_);
   std::string lines;
   for (const SpacePiece& piece : pieces_) {
     absl::StrAppend(&lines, piece.offset_bytes, " ", piece.length_bytes, " ",

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "host-agent/ports/dax_space.h"
 #include "proto/support/mutex.h"
 
@@ -39,7 +40,8 @@ class FileSpace : public DaxSpace {
 
  private:
   absl::StatusOr<SpacePiece*> Find(const SpacePiece& piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Keep(std::vector<SpacePiece> former) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Change(absl::FunctionRef<void(std::vector<SpacePiece>&)> edit)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<std::string> files_;
   const std::string pieces_path_;
