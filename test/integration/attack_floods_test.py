@@ -170,7 +170,7 @@ class AttackFloodsTest(PoolTest):
         began = time.monotonic()
         agent.start()
         before = len(agent.log.read_text())
-        wait_until(lambda: 'session with manager' in agent.log.read_text()[before:], BACK_S, f'{host} is back')
+        wait_until(lambda: 'session with manager' in agent.log.read_text()[before:], BACK_S, f'{host} is back', exactly=True)
         return time.monotonic() - began
 
     def attempt(self, flood, seconds):

@@ -322,7 +322,7 @@ class CertificatesTest(PoolTest):
         watch.stdout.readline()
         mark = len(self.agent.log.read_text())
         self.pool.cli('certificate', 'revoke', 'cxlpool://host/host-a', '--reason', 'stolen')
-        wait_until(lambda: self.hosts()['host-a']['state'] != 'ONLINE', 2, 'its session is over')
+        wait_until(lambda: self.hosts()['host-a']['state'] != 'ONLINE', 2, 'its session is over', exactly=True)
         wait_until(lambda: self.lines(self.agent, mark, 'stolen'), 10, 'the agent says why')
         status, said = run('cxlpool-agent', 'check', '--config', self.pool.hosts['host-a'].config)
         self.assertEqual(status, 1)
@@ -346,7 +346,7 @@ class CertificatesTest(PoolTest):
             time.sleep(6)
             self.assertEqual(len(self.lines(agent, mark, 'refuses this agent')), 1)
             self.pool.cli('host', 'enrol', 'host-b')
-            wait_until(lambda: self.hosts()['host-b']['state'] == 'ONLINE', 5.5, 'the enrolment is noticed')
+            wait_until(lambda: self.hosts()['host-b']['state'] == 'ONLINE', 5.5, 'the enrolment is noticed', exactly=True)
             notify.expect('STATUS=in a session with')
 
 

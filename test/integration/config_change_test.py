@@ -302,7 +302,7 @@ class ConfigTrials(PoolTest):
         def knows():
             return not pool.manager.running or self.cli('capacity', timeout='500ms').returncode == 0
         try:
-            wait_until(knows, 10, 'it serves, or ends')
+            wait_until(knows, 10, 'it serves, or ends', exactly=True)
         except TestbedError:
             pass  # On another address: nobody can ask it anything.
         served = pool.manager.running
@@ -384,7 +384,7 @@ class ConfigChangeTest(ConfigTrials):
             return not host.agent.running or any(
                 h['name'] == 'hosts/host-a' and h['state'] == 'ONLINE' for h in hosts['hosts'])
         try:
-            wait_until(knows, 3, 'it serves, or ends')
+            wait_until(knows, 3, 'it serves, or ends', exactly=True)
         except TestbedError:
             pass  # It runs, and the manager refuses it or is not to be found.
         served = host.agent.running

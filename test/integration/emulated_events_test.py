@@ -63,8 +63,8 @@ class EmulatedEventsTest(PoolTest):
         self.assertEqual(len(sizes), 2)
         began = time.monotonic()
         self.poison('kv', 1, 0x10000, 256)
-        wait_until(heard, WITHIN_S, 'the application hears of it')
-        wait_until(lambda: self.quarantined() == sizes[1], WITHIN_S, 'the extent is quarantined')
+        wait_until(heard, WITHIN_S, 'the application hears of it', exactly=True)
+        wait_until(lambda: self.quarantined() == sizes[1], WITHIN_S, 'the extent is quarantined', exactly=True)
         self.assertLess(time.monotonic() - began, WITHIN_S)
         [[name, offset, length, message]] = heard()
         self.assertEqual((name, int(offset), int(length)), ('regions/kv', sizes[0] + 0x10000, 256))
@@ -73,7 +73,7 @@ class EmulatedEventsTest(PoolTest):
         self.assertEqual([bool(e.get('bad_reason')) for e in region['extents']], [False, True])
         self.assertEqual(self.pool.attachment('kv', HOST)['state'], 'ONLINE')
         # Who asks later hears it, too.
-        self.assertEqual(len(wait_until(self.watch(), WITHIN_S, 'a second application hears of it')), 1)
+        self.assertEqual(len(wait_until(self.watch(), WITHIN_S, 'a second application hears of it', exactly=True)), 1)
 
         self.pool.release('kv')
         [bad] = self.pool.regions()
@@ -91,7 +91,7 @@ class EmulatedEventsTest(PoolTest):
         self.pool.allocate('kv', '256MiB', HOST)
         heard = self.watch()
         self.poison('kv', 0, 0, 64)
-        wait_until(heard, WITHIN_S, 'the application hears of it')
+        wait_until(heard, WITHIN_S, 'the application hears of it', exactly=True)
         agent = self.pool.hosts[HOST].agent
         agent.process.send_signal(signal.SIGKILL)
         agent.process.wait()

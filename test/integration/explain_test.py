@@ -268,6 +268,10 @@ class SharedDevicesTest(PoolTest):
     def make_pool(cls, directory):
         return SharedPool(BUILD, directory)
 
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.pool.release_all)  # After a test's own cleanups: once the agents that it ended run again.
+
     def restart(self, *hosts):
         for name in hosts:
             self.pool.hosts[name].agent.kill()

@@ -53,7 +53,7 @@ class OwnerTest(PoolTest):
             self.assertEqual(self.pool.attachment(name, 'host-a')['state'], 'ONLINE')
 
     def assert_released_once(self, name, within=GONE_WITHIN_S):
-        wait_until(lambda: name not in self.pool.regions(), within, f'{name} is gone')
+        wait_until(lambda: name not in self.pool.regions(), within, f'{name} is gone', exactly=True)
         self.assertEqual(self.host.agent.log.read_text().count(f'released regions/{name}: its owner has ended'), 1)
 
     def test_1_the_region_of_a_killed_process_is_released(self):
@@ -71,7 +71,7 @@ class OwnerTest(PoolTest):
     def test_2_so_is_that_of_one_that_ends_well(self):
         done = self.host.run(['pool-write', '--allocate', '256MiB', '--name', 'brief'])
         self.assertEqual(done.status, 0, done.err)
-        wait_until(lambda: not self.pool.regions(), GONE_WITHIN_S, 'it is gone')
+        wait_until(lambda: not self.pool.regions(), GONE_WITHIN_S, 'it is gone', exactly=True)
 
     def test_3_a_persistent_one_stays(self):
         self.end(self.owner('kept', '--persistent'))
@@ -165,9 +165,10 @@ max_regions = 1
         self.assertEqual(refused.status, 3)
         self.assertIn('max_regions is 1', refused.err)
         self.end(mine)
-        wait_until(lambda: not self.pool.regions(), GONE_WITHIN_S, 'it is gone')
+        wait_until(lambda: not self.pool.regions(), GONE_WITHIN_S, 'it is gone', exactly=True)
         # The agent counts it until the manager has said to it, too, that it is gone.
-        wait_until(lambda: self.host.run([*allocate, 'more'], user='app').status == 0, GONE_WITHIN_S, 'there is room')
+        wait_until(lambda: self.host.run([*allocate, 'more'], user='app').status == 0, GONE_WITHIN_S, 'there is room',
+                   exactly=True)
 
 
 if __name__ == '__main__':

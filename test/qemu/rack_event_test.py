@@ -58,7 +58,7 @@ class RackEventTest(RackTrials):
 
         def kept():
             return int(self.pool.cli('capacity')['quarantined_bytes']) == SLICE
-        wait_until(kept, WITHIN_S, 'the extent is quarantined')
+        wait_until(kept, WITHIN_S, 'the extent is quarantined', exactly=True)
         took = time.monotonic() - began
         print(f'{self._testMethodName}: reported and kept after {took:.1f} s')
         self.assertLess(took, WITHIN_S)
@@ -105,7 +105,7 @@ class RackEventTest(RackTrials):
             'path': self.ld_of('kv'), 'log': 'failure', 'flags': 1, 'dpa': 0x4000, 'descriptor': 1, 'type': 0, 'sub-type': 0,
             'transaction-type': 1})
         wait_until(lambda: 'GENERAL_MEDIA' in self.pool.regions()['kv']['extents'][0].get('bad_reason', ''), WITHIN_S,
-                   'the extent is marked')
+                   'the extent is marked', exactly=True)
         self.pool.release('kv')
         self.release_bad()
         self.end()
@@ -142,7 +142,8 @@ class RackEventTest(RackTrials):
         self.pool.wait_hosts_online()
         self.take('kv', HOST, 'cmm-0')
         self.guest.qmp('cxl-inject-poison', {'path': self.ld_of('kv'), 'start': 0, 'length': 64})
-        wait_until(lambda: self.pool.regions()['kv']['extents'][0].get('bad_reason'), WITHIN_S, 'the extent is marked')
+        wait_until(lambda: self.pool.regions()['kv']['extents'][0].get('bad_reason'), WITHIN_S, 'the extent is marked',
+                   exactly=True)
         self.pool.release('kv')
         self.release_bad()
         self.guest.output('touch /run/agent.stop; kill $(cat /run/cxlpool-agent.pid)')

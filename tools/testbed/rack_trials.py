@@ -16,8 +16,8 @@ from .testing import BUILD, PoolTest, require_qemu
 
 SLICE = 256 * MiB
 
-# A short lease: it runs out in many trials.
-SESSIONS = '[sessions]\nheartbeat = "1s"\nlease = "4s"\n'
+# A short lease: it runs out in many trials. Time to attach: hosts that boot beside other racks take minutes.
+SESSIONS = '[sessions]\nheartbeat = "1s"\nlease = "4s"\n[reconciler]\nattach_timeout = "5m"\n'
 
 # An agent that has trouble with the kernel answers all the same.
 ANSWERS_WITHIN_MS = 1000
