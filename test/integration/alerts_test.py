@@ -11,9 +11,10 @@ from pathlib import Path
 
 from testbed.certificates import reissue
 from testbed.emulated import SharedPool
-from testbed.metrics import MeteredPool, fetch_promtool, firing
+from testbed.metrics import MeteredPool, fetch_promtool, firing, scrape
 from testbed.pool import CliError
 from testbed.process import wait_until
+from testbed.replicated import ReplicatedPool, etcd_program
 from testbed.testing import BUILD, PoolTest, main
 
 WITHIN_S = 20
@@ -246,6 +247,47 @@ class DeviceTest(FaultTest):
         self.assertEqual(self.fired(), {'CxlpoolDeviceUnreachable'})
         self.restart_agent(config)
         self.assert_over()
+
+
+@unittest.skipUnless(etcd_program(), 'no etcd here: qemu-cxl/fetch --with etcd')
+class ManagersTest(PoolTest):
+    """Three managers, whose records are in three members of etcd, end one after the other; then etcd does."""
+
+    @classmethod
+    def make_pool(cls, directory):
+        cls.promtool = fetch_promtool()
+        return ReplicatedPool(BUILD, directory, managers=3, hosts={'host-a': [[1]]}, devices={'cmm-0': '256MiB'}, granule='32MiB')
+
+    def scrape(self):
+        return {f'cxlpool-fm#{number}': scrape(port) for number, port in enumerate(self.pool.metrics_ports)}
+
+    def fired(self):
+        return firing(self.promtool, self.directory, self.before, self.scrape())
+
+    def wait_fired(self, *alerts):
+        wait_until(lambda: self.fired() == set(alerts), WITHIN_S, f'{alerts or "nothing"} and no other alert fires')
+
+    def test_managers_end_and_then_etcd(self):
+        self.before = self.scrape()
+        self.wait_fired()
+        leader = self.pool.wait_leader()
+        first, second = (manager for number, manager in enumerate(self.pool.managers) if number != leader)
+        first.kill()
+        self.wait_fired('CxlpoolStandbyDown')
+        second.kill()
+        self.wait_fired('CxlpoolNoStandby')
+        first.start()
+        second.start()
+        self.wait_fired()
+        for member in self.pool.etcd.members[:2]:
+            member.kill()
+        last = self.pool.managers[leader]
+        wait_until(lambda: not last.running, WITHIN_S, 'who cannot know that it leads ends')
+        last.start()  # As its unit does.
+        self.wait_fired('CxlpoolNoLeader')
+        self.pool.etcd.start()
+        self.pool.wait_leader()
+        self.wait_fired()
 
 
 class SlowDiskTest(FaultTest):

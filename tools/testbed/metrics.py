@@ -70,16 +70,20 @@ class MeteredPool(EmulatedPool):
         return super().agent_toml(name, bridges) + self.metrics_toml(name)
 
     def scrape(self, name='manager', tls=None):
-        url = f'http{"s" if name in self.tls else ""}://127.0.0.1:{self.metrics_ports[name]}/metrics'
-        try:
-            with urllib.request.urlopen(url, timeout=20, context=tls) as answer:
-                return Scrape(answer.read().decode())
-        except urllib.error.HTTPError:
+        return scrape(self.metrics_ports[name], 'https' if name in self.tls else 'http', tls)
+
+
+def scrape(port, scheme='http', tls=None):
+    """What the daemon says whose metrics are there."""
+    try:
+        with urllib.request.urlopen(f'{scheme}://127.0.0.1:{port}/metrics', timeout=20, context=tls) as answer:
+            return Scrape(answer.read().decode())
+    except urllib.error.HTTPError:
+        raise
+    except OSError:
+        if tls:
             raise
-        except OSError:
-            if tls:
-                raise
-            return Scrape(down=True)
+        return Scrape(down=True)
 
 
 def check_metrics(promtool, scrape):
@@ -109,15 +113,17 @@ def fired_by(promtool, directory, series, at, every='1m'):
 
 def firing(promtool, directory, before, after, at=('22m', '55m'), every='1m', goes_on=False):
     """The alerts that Prometheus would fire at one of these times, if the daemons had said `before` for twenty scrapes and from then
-    on `after`. Both: job to Scrape. What is an age grows, and what is a moment is as far from now as it was: promtool's time
-    begins at 0. With `goes_on` counters grow with each scrape by what they grew between the two."""
+    on `after`. Both: job to Scrape, or JOB#N where several daemons have one job. What is an age grows, and what is a moment is as
+    far from now as it was: promtool's time begins at 0. With `goes_on` counters grow with each scrape by what they grew between the
+    two."""
     minutes = [int(time[:-1]) * {'m': 1, 'h': 60}[time[-1]] for time in (*at, every)]
     steps = max(minutes) // minutes[-1]
     asked_for = set(re.findall(r'\w+', RULES.read_text()))
     series = []
-    for job, now in after.items():
-        then = before[job]
-        where = f'instance="{job}:1", job="{job}"'
+    for daemon, now in after.items():
+        then = before[daemon]
+        job, _, number = daemon.partition('#')
+        where = f'instance="{job}:{number or 1}", job="{job}"'
         series.append((f'up{{{where}}}', f'1x19 {int(not now.down)}x{steps}'))
         for name in sorted({*then.series, *now.series}):
             bare, labels = re.match(r'(\w+)(?:\{(.*)\})?', name).groups()
