@@ -617,6 +617,9 @@ TEST(CommandLineTest, OutputIsForPeopleForProgramsOrNames) {
     EXPECT_TRUE(Parsed({kind, "list", "-w"}).watch) << kind;
   }
   EXPECT_EQ(ReasonFor({"event", "list", "-o", "name"}), "USAGE");
+  EXPECT_TRUE(Parsed({"event", "watch", "--of", "host/a"}).watch);
+  EXPECT_EQ(Pool<ListEvents>({"event", "watch"}).most, 10u);
+  EXPECT_EQ(ReasonFor({"event", "watch", "-o", "name"}), "USAGE");
   EXPECT_EQ(ReasonFor({"audit", "verify", "-o", "name"}), "USAGE");
   for (const char* kind : {"access", "token"}) {
     EXPECT_EQ(ReasonFor({kind, "revoke", "ci", "-o", "name"}), "USAGE") << kind;

@@ -32,31 +32,30 @@ std::string Resource(Fields& fields, const Flag& text) {
 // What the manager and fsck did by themselves has no identity.
 bool HasNoIdentity(absl::string_view who) { return who == "manager" || who == "fsck"; }
 
-void AddEvents(CLI::App* event, Chosen& chosen) {
+// `verb`: list, or watch, which is a list that is watched.
+CLI::App* AddEvents(CLI::App* event, const char* verb, const char* help, const char* last,
+                    uint64_t most, Chosen& chosen) {
   struct EventFlags {
     Flag what, who, most;
   };
-  auto* app =
-      event->add_subcommand("list", "List what was changed, by whom and why, the newest last")
-          ->alias("ls");
+  auto* app = event->add_subcommand(verb, help);
   auto flags = std::make_shared<EventFlags>();
   app->add_option("--of", flags->what, "Only of region/NAME, host/NAME, device/NAME or tenant/NAME")
       ->type_name("RESOURCE");
   app->add_option("--by", flags->who,
                   "Only by this identity (URI, or NAME for cxlpool://operator/NAME), or manager")
       ->type_name("IDENTITY");
-  app->add_option("--limit", flags->most, "The last so many (default 100; 0: all that are kept)")
-      ->type_name("N");
-  AddWatchFlag(app, chosen);
-  OnChosen(app, chosen, [flags](Fields& fields) -> Command {
-    ListEvents command;
+  app->add_option("--limit", flags->most, last)->type_name("N");
+  OnChosen(app, chosen, [flags, most](Fields& fields) -> Command {
+    ListEvents command{.request = {}, .most = most};
     command.request.set_resource(Resource(fields, flags->what));
     fields.Text("--by", flags->who, [&](const std::string& who) {
       command.request.set_who(HasNoIdentity(who) ? who : FullIdentity(who));
     });
-    fields.Number("--limit", flags->most, [&](uint64_t most) { command.most = most; });
+    fields.Number("--limit", flags->most, [&](uint64_t number) { command.most = number; });
     return PoolCommand(command);
   });
+  return app;
 }
 
 void AddVerify(CLI::App* audit, Chosen& chosen) {
@@ -75,9 +74,16 @@ void AddVerify(CLI::App* audit, Chosen& chosen) {
 }  // namespace
 
 void AddEventCommands(CLI::App& app, Chosen& chosen) {
-  CLI::App* event = app.add_subcommand("event", "Who did what in the pool: list");
+  CLI::App* event = app.add_subcommand("event", "Who did what in the pool: list, watch");
   event->require_subcommand(1);
-  AddEvents(event, chosen);
+  CLI::App* list =
+      AddEvents(event, "list", "List what was changed, by whom and why, the newest last",
+                "The last so many (default 100; 0: all that are kept)", 100, chosen);
+  list->alias("ls");
+  list->add_flag("-w,--watch", chosen.watch, "Then print what happens, until interrupted");
+  AddEvents(event, "watch", "Print what is changed, by whom and why, as it happens",
+            "Begin with the last so many (default 10; 0: all that are kept)", 10, chosen)
+      ->parse_complete_callback([&chosen] { chosen.watch = true; });
   CLI::App* audit =
       app.add_subcommand("audit", "The audit trail, which events are read from: verify");
   audit->require_subcommand(1);

@@ -5,6 +5,7 @@
 #ifndef CXLPOOL_TOOLS_CLI_RUN_H_
 #define CXLPOOL_TOOLS_CLI_RUN_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -68,6 +69,11 @@ absl::Status PrintAnswer(Printer& printer, const v1::RoleBinding& binding);
 absl::Status PrintAnswer(Printer& printer, const v1::ListRoleBindingsResponse& bindings);
 absl::Status PrintAnswer(Printer& printer, const v1::Self& self);
 absl::Status PrintAnswer(Printer& printer, const v1::VerifyAuditResponse& verified);
+
+// The events that `command` asks for, the newest last: the last `command.most`, or after `row` of the
+// trail all of them. Of a trail that is shorter by now they are what they are for `row` 0.
+absl::StatusOr<v1::ListEventsResponse> EventsAfter(uint64_t row, const ListEvents& command,
+                                                   Connection& connection);
 
 // What a list holds, all pages together. A manager of the release before has one page.
 template <typename Request>

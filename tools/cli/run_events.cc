@@ -12,24 +12,39 @@
 namespace cxlpool::cli {
 
 // The manager has the newest first. Here they are last: next to where a person types.
-absl::Status Run(ListEvents& command, Connection& connection, Printer& printer) {
+absl::StatusOr<v1::ListEventsResponse> EventsAfter(uint64_t row, const ListEvents& command,
+                                                   Connection& connection) {
   v1::ListEventsResponse all;
   v1::ListEventsRequest request = command.request;
-  const uint64_t most = command.most == 0 ? std::numeric_limits<uint64_t>::max() : command.most;
-  while (true) {
+  uint64_t most = command.most;
+  if (row != 0 || most == 0) most = std::numeric_limits<uint64_t>::max();
+  bool enough = false;
+  while (!enough) {
     const uint64_t left = most - static_cast<uint64_t>(all.events_size());
     request.set_page_size(static_cast<uint32_t>(std::min<uint64_t>(left, 1000)));
     const auto page = connection.Send(request);
     if (!page.ok()) return page.status();
-    all.mutable_events()->MergeFrom(page->events());
+    const bool newest = request.page_token().empty() && page->events_size() != 0;
+    // The trail is shorter than it was: the pool was restored from a backup.
+    if (newest && page->events(0).row() < row) return EventsAfter(0, command, connection);
+    for (const v1::Event& event : page->events()) {
+      enough = enough || (row != 0 && event.row() <= row);
+      if (!enough) *all.add_events() = event;
+    }
     const std::string& next = page->next_page_token();
-    const bool enough = static_cast<uint64_t>(all.events_size()) >= most;
     // A token that stays as it was would never end.
-    if (enough || next.empty() || next == request.page_token()) break;
+    enough = enough || static_cast<uint64_t>(all.events_size()) >= most || next.empty() ||
+             next == request.page_token();
     request.set_page_token(next);
   }
   std::reverse(all.mutable_events()->pointer_begin(), all.mutable_events()->pointer_end());
-  return PrintTable(printer, all, EventTable(all));
+  return all;
+}
+
+absl::Status Run(ListEvents& command, Connection& connection, Printer& printer) {
+  const auto events = EventsAfter(0, command, connection);
+  if (!events.ok()) return events.status();
+  return PrintTable(printer, *events, EventTable(*events));
 }
 
 // A trail that was altered is an error for whoever calls this from a script.

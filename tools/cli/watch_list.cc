@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "tools/cli/execute.h"
 #include "tools/cli/region_follower.h"
+#include "tools/cli/render/inventory.h"
 #include "tools/cli/render/regions.h"
 #include "tools/cli/run.h"
 
@@ -74,11 +75,36 @@ absl::Status WatchRegionList(const ListRegions& command, Connection& connection,
   return end.ok() ? status : end.status();
 }
 
+// What happened stays as it was printed; what has happened since follows it.
+absl::Status WatchEvents(const ListEvents& command, Connection& connection, Printer& printer) {
+  Printer page{.out = printer.out,
+               .err = printer.err,
+               .format = printer.format,
+               .headers = printer.headers,
+               .columns = printer.columns,
+               .one_of_many = true};
+  uint64_t shown = 0;
+  for (bool first = true;; first = false) {
+    const auto events = EventsAfter(shown, command, connection);
+    if (!events.ok()) return events.status();
+    if (first || events->events_size() != 0) {
+      absl::Status status = PrintTable(page, *events, EventTable(*events));
+      if (!status.ok()) return status;
+      page.headers = false;
+    }
+    if (events->events_size() != 0) shown = events->events().rbegin()->row();
+    connection.pacer().Sleep(kPollInterval);
+  }
+}
+
 }  // namespace
 
 absl::Status ExecuteAndWatch(const PoolCommand& command, Connection& connection, Printer& printer) {
   if (const auto* regions = std::get_if<ListRegions>(&command)) {
     return WatchRegionList(*regions, connection, printer);
+  }
+  if (const auto* events = std::get_if<ListEvents>(&command)) {
+    return WatchEvents(*events, connection, printer);
   }
   Repainter repainter(printer, absl::StrCat("every ", absl::FormatDuration(kPollInterval)));
   while (true) {

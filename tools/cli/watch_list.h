@@ -1,4 +1,5 @@
-// --watch: an answer printed again each time it changes, until somebody interrupts it.
+// --watch: an answer printed again each time it changes, until somebody interrupts it. Events are
+// printed once: those that come later follow.
 //
 // On a terminal each table takes the place of the one before; elsewhere an empty line is between
 // two. JSON is one document a line, YAML begins each with `---`. Regions are followed by the

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "tools/cli/testing.h"
 
@@ -110,6 +112,60 @@ TEST_F(WatchListTest, AChangeThatTheListDoesNotShowPrintsNothing) {
   fake_.manager.ListRegions_calls.answers = {List(5, "regions/a"), List(7, "regions/a")};
   Watch(ListRegions());
   EXPECT_EQ(out_.str(), "a\n");
+}
+
+v1::ListEventsResponse Events(std::vector<std::pair<uint64_t, const char*>> events) {
+  v1::ListEventsResponse response;
+  for (const auto& [row, resource] : events) {
+    response.add_events()->set_row(row);
+    response.mutable_events()->rbegin()->set_resource(resource);
+  }
+  return response;
+}
+
+// Two may be of one row, for they were committed together.
+TEST_F(WatchListTest, EventsArePrintedOnceAndNewOnesFollow) {
+  fake_.manager.ListEvents_calls.answers = {
+      Events({{7, "regions/b"}, {6, "regions/a"}}), Events({{7, "regions/b"}, {6, "regions/a"}}),
+      Events({{9, "regions/e"}, {9, "regions/d"}, {8, "regions/c"}, {7, "regions/b"}})};
+  Watch(ListEvents{.request = {}, .most = 2}, OutputFormat::kTable);
+  std::istringstream lines(out_.str());
+  std::string line, resources;
+  std::getline(lines, line);
+  EXPECT_THAT(line, StartsWith("TIME"));
+  while (std::getline(lines, line)) {
+    ASSERT_THAT(line, HasSubstr("regions/"));
+    resources += line[line.find("regions/") + 8];
+  }
+  EXPECT_EQ(resources, "abcde");
+  EXPECT_EQ(fake_.pacer.sleeps, std::vector<absl::Duration>(3, absl::Seconds(2)));
+}
+
+// Whoever waits for the first event misses none of many.
+TEST_F(WatchListTest, APageOfEventsIsNotAllThatHappened) {
+  auto newest = Events({{9, "regions/d"}, {8, "regions/c"}});
+  newest.set_next_page_token("older");
+  fake_.manager.ListEvents_calls.answers = {Events({{6, "regions/a"}}), newest,
+                                            Events({{7, "regions/b"}, {6, "regions/a"}})};
+  Watch(ListEvents{.request = {}, .most = 1}, OutputFormat::kJson);
+  std::istringstream lines(out_.str());
+  std::string first, second, third;
+  std::getline(lines, first);
+  std::getline(lines, second);
+  EXPECT_THAT(first, HasSubstr("regions/a"));
+  EXPECT_THAT(second, testing::ContainsRegex("regions/b.*regions/c.*regions/d"));
+  EXPECT_FALSE(std::getline(lines, third));
+  EXPECT_EQ(fake_.manager.ListEvents_calls.requests[2].page_token(), "older");
+}
+
+// A manager that was restored from a backup counts rows from an earlier one.
+TEST_F(WatchListTest, EventsGoOnAfterARestore) {
+  const auto restored = Events({{40, "regions/b"}});
+  fake_.manager.ListEvents_calls.answers = {Events({{90, "regions/a"}}), restored, restored,
+                                            Events({{41, "regions/c"}, {40, "regions/b"}})};
+  Watch(ListEvents{.request = {}, .most = 1}, OutputFormat::kTable);
+  EXPECT_THAT(out_.str(),
+              testing::ContainsRegex("(.|\n)*regions/a(.|\n)*regions/b(.|\n)*regions/c"));
 }
 
 }  // namespace
