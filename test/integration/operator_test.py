@@ -48,6 +48,7 @@ class OperatorTest(PoolTest):
         regions, end_regions = self.watch('region', 'list', '--watch', '-o', 'json', '--filter', 'tenant = default')
         devices, end_devices = self.watch('device', 'list', '--watch', '-o', 'yaml')
         follow, end_follow = self.watch('region', 'watch')
+        events, end_events = self.watch('event', 'watch', '--of', 'region/kv')
         names = lambda: [[r['name'] for r in json.loads(line)['regions']] for line in regions().rpartition('\n')[0].splitlines()]
         wait_until(lambda: names() == [[]], WITHIN_S, 'the empty list')
         self.pool.allocate('kv', '64MiB', 'host-a')
@@ -58,7 +59,9 @@ class OperatorTest(PoolTest):
         self.pool.release('kv')
         wait_until(lambda: names()[-1] == [], WITHIN_S, 'the list without kv')
         wait_until(lambda: 'REMOVED' in follow(), WITHIN_S, 'the event')
-        self.assertEqual([end_regions(), end_devices(), end_follow()], [0, 0, 0])
+        wait_until(lambda: 'SCRUBBING' in events(), WITHIN_S, 'the end of kv')
+        self.assertEqual([events().count(what) for what in ('TIME', 'AllocateRegion', 'ReleaseRegion')], [1, 1, 1])
+        self.assertEqual([end_regions(), end_devices(), end_follow(), end_events()], [0, 0, 0, 0])
         held = [sum(int(d['allocated_bytes']) for d in document['devices'])
                 for document in documents(devices().rpartition('---\n')[0])]  # The last one may not be whole.
         self.assertEqual(held[0], 0)

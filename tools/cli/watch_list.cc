@@ -84,15 +84,15 @@ absl::Status WatchEvents(const ListEvents& command, Connection& connection, Prin
                .columns = printer.columns,
                .one_of_many = true};
   uint64_t shown = 0;
-  for (bool first = true;; first = false) {
+  while (true) {
     const auto events = EventsAfter(shown, command, connection);
     if (!events.ok()) return events.status();
-    if (first || events->events_size() != 0) {
+    if (events->events_size() != 0) {
       absl::Status status = PrintTable(page, *events, EventTable(*events));
       if (!status.ok()) return status;
       page.headers = false;
+      shown = events->events().rbegin()->row();
     }
-    if (events->events_size() != 0) shown = events->events().rbegin()->row();
     connection.pacer().Sleep(kPollInterval);
   }
 }
