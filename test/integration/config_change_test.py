@@ -242,7 +242,7 @@ class ConfigTrials(PoolTest):
     def settle(self, holder, file, before, seed):
         """All is as it was before the trial, and the program's end lets its Region go."""
         try:
-            self.pool.wait_hosts_online(3)
+            self.pool.wait_hosts_online(3, exactly=True)
         except TestbedError:  # Refused by another manager, an agent takes its time before it dials again.
             for host in self.pool.hosts.values():
                 host.agent.kill()

@@ -150,8 +150,8 @@ class SharedPool(EmulatedPool):
     def agent_toml(self, name, bridges):
         return f'[shared]\nfiles = {[str(path) for path in self.files.values()]}\n'
 
-    def wait_hosts_online(self, timeout=60):
-        super().wait_hosts_online(timeout)
+    def wait_hosts_online(self, timeout=60, **options):
+        super().wait_hosts_online(timeout, **options)
         self.wait_devices(timeout)
 
 

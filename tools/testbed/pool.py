@@ -119,9 +119,10 @@ driver = "{self.driver}"
         for host in self.host_names():
             self.cli('host', 'enrol', host)
 
-    def wait_hosts_online(self, timeout=60):
+    def wait_hosts_online(self, timeout=60, **options):
+        """`options`: wait_until's."""
         wait_until(lambda: all(h.get('state') == 'ONLINE' for h in self.cli('host', 'list')['hosts']), timeout,
-                   'every host is online')
+                   'every host is online', **options)
 
     def wait_devices(self, timeout=60):
         """Shared devices are there once a host has marked them."""

@@ -146,8 +146,8 @@ class SharedRackPool(RackPool):
         hosts = ''.join(f'[[host]]\nid = "{name}"\n' for name in self.host_names())
         return f'state = "{self.directory}/fabric"\n{devices}{hosts}'
 
-    def wait_hosts_online(self, timeout=60):
-        super().wait_hosts_online(timeout)
+    def wait_hosts_online(self, timeout=60, **options):
+        super().wait_hosts_online(timeout, **options)
         self.wait_devices(timeout)
 
     def start(self):
