@@ -39,7 +39,8 @@ class ClaimKeeper {
 
   // By uid: OK once the Region is open here and its file is there. Until `deadline`, or `stop`
   // answers true, it tries again what may pass by itself; MayPass of the status says whether that
-  // was all. Idempotent.
+  // was all. Nothing is prepared once `stop` answers true; it is called with the keeper locked, and
+  // must not call it. Idempotent.
   std::map<std::string, absl::Status> Prepare(const std::vector<std::string>& uids,
                                               absl::Time deadline,
                                               const std::function<bool()>& stop);
@@ -57,7 +58,8 @@ class ClaimKeeper {
     std::string cdi_text;
   };
 
-  absl::Status TryPrepare(const std::string& uid) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status TryPrepare(const std::string& uid, const std::function<bool()>& stop)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Hold(const std::string& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Pool*> Agent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Region> Open(const std::string& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
