@@ -3,8 +3,9 @@
 //
 // Invariant: once a call has returned, a file is there only while its Region is open here. While it
 // is open the agent does not let it go, and the kernel gives the number of its device to no other:
-// so no file ever leads a container to memory of somebody else. What is prepared outlives this
-// process by its files, of which the next one takes over what it still can open.
+// so as long as this process runs no file leads a container to memory of somebody else. What is
+// prepared outlives this process by its files, of which the next one takes over what it still can
+// open. Between the two nobody holds the Regions: docs/kubernetes.md says what not to do then.
 //
 // Bounded: kMaxClaims. Any thread; calls take turns, each waits for the agent for seconds at most.
 #ifndef CXLPOOL_TOOLS_DRA_CLAIM_KEEPER_H_
