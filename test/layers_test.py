@@ -139,6 +139,10 @@ class LayersTest(unittest.TestCase):
                 told |= set(re.findall(r'CXLPOOL_SOURCE_DIR "/([^"]+)"', file.read_text()))
         self.assertGreater(len(told), 4)
         self.assert_none(path for path in told if not any(path == known or path.startswith(f'{known}/') for known in read))
+        started = re.findall(r' (\w+_test):', (REPOSITORY / 'tools/test').read_text())
+        for folder in (*FOLDERS, 'test'):
+            for file in (REPOSITORY / folder).glob('**/CMakeLists.txt'):
+                self.assert_none(name for name in re.findall(r'add_dependencies\((\w+_test) ', file.read_text()) if name not in started)
 
 
 if __name__ == '__main__':
