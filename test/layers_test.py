@@ -126,6 +126,24 @@ class LayersTest(unittest.TestCase):
                 for word in forbidden:
                     self.assertNotIn(word, library, f'{folder}: {word}')
 
+    def test_what_tests_read_is_new_to_them_when_it_changes(self):
+        """tools/test --quick leaves out programs that were not built since they passed."""
+        read = re.search(r'^ *read=\((.*)\)$', (REPOSITORY / 'tools/test').read_text(), re.M)[1].split()
+        self.assert_none(path for path in read if not (REPOSITORY / path).exists())
+        told = set()
+        for folder in (*FOLDERS, 'test'):
+            for file in (REPOSITORY / folder).glob('**/CMakeLists.txt'):
+                for base, path in re.findall(r'="\$\{(\w+)_SOURCE_DIR\}/([^"]+)"', file.read_text()):
+                    told.add(str((REPOSITORY if base == 'PROJECT' else file.parent).relative_to(REPOSITORY) / path))
+            for file in (REPOSITORY / folder).glob('**/*_test.cc'):
+                told |= set(re.findall(r'CXLPOOL_SOURCE_DIR "/([^"]+)"', file.read_text()))
+        self.assertGreater(len(told), 4)
+        self.assert_none(path for path in told if not any(path == known or path.startswith(f'{known}/') for known in read))
+        started = re.findall(r' (\w+_test):', (REPOSITORY / 'tools/test').read_text())
+        for folder in (*FOLDERS, 'test'):
+            for file in (REPOSITORY / folder).glob('**/CMakeLists.txt'):
+                self.assert_none(name for name in re.findall(r'add_dependencies\((\w+_test) ', file.read_text()) if name not in started)
+
 
 if __name__ == '__main__':
     main()

@@ -234,6 +234,57 @@ class FmInitTest(unittest.TestCase):
         self.assertEqual(self.files(), before)
 
 
+class AgentInitTest(unittest.TestCase):
+    """Parts of packaging/agent-init, which are for files in the place of devices."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.drop_ins = Path(directory.name) / 'service.d'
+        self.drop_in = self.drop_ins / 'files.conf'
+        self.script = (REPOSITORY / 'packaging/agent-init').read_text()
+
+    def run_it(self, *files):
+        script = self.script
+        options = script[script.index("from=''"):script.index('etc=/etc/cxlpool')]
+        part = script[script.index("writable='' missing=''"):script.index('mkdir -p $pki')]
+        names = f'systemd=yes new={self.drop_ins.parent} files_drop_in={self.drop_in} quickstart_drop_in={self.drop_ins}/quickstart.conf'
+        done = subprocess.run(['sh', '-euc', f'{options}\n{names}\nsystemctl() {{ :; }}\nrun() {{ echo "$*"; "$@"; }}\n{part}\nprintf "%s\\n" "<$unfit|$unseen>"',
+                               'agent-init', *(word for file in files for word in ('--file', file))],
+                              capture_output=True, text=True, timeout=30, env={'PATH': '/usr/bin:/bin'})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_the_unit_may_write_where_the_files_are(self):
+        """It may nowhere else: without this the agent could open none of them for writing."""
+        files = ('/srv/a/cmm-0', '/srv/b/cmm-1')
+        self.assertIn('systemctl daemon-reload', self.run_it(*files))
+        self.assertEqual(settings(self.drop_in), {'ReadWritePaths': ['-/srv/a', '-/srv/b']})
+        self.assertEqual(self.drop_in.stat().st_mode & 0o777, 0o644)
+        self.assertEqual(self.run_it(*files), '<|>\n', 'run again it changes nothing')
+        self.run_it('/srv/c/cmm-0')
+        self.assertEqual(settings(self.drop_in), {'ReadWritePaths': ['-/srv/c']})
+        self.assertIn('systemctl daemon-reload', self.run_it())
+        self.assertFalse(self.drop_in.exists(), 'the memory is devices')
+        self.assertEqual(self.run_it(), '<|>\n')
+
+    def test_what_quickstart_let_it_is_enough(self):
+        self.drop_ins.mkdir()
+        (self.drop_ins / 'quickstart.conf').write_text('[Service]\nReadWritePaths=/srv/a\n')
+        self.assertEqual(self.run_it('/srv/a/cmm-0'), '<|>\n')
+        self.assertFalse(self.drop_in.exists())
+
+    def test_paths_that_would_not_do_are_seen(self):
+        for file in ('srv/cmm-0', '/cmm-0', '/srv/a b', '/srv/a"b', "/srv/a'b", '/srv/a\\b', '/srv/a$b', '/srv/a`b', '/srv/100%', '/srv/*',
+                     '/srv/a?', '/srv/[a]', '/srv/', ''):
+            with self.subTest(file):
+                self.assertIn(f'<"{file}"|>', self.run_it('/srv/a/cmm-0', file))
+        self.assertIn('<|/tmp/cmm-0>', self.run_it('/tmp/cmm-0'))
+        # It says so before it writes anything.
+        for word in ('$unfit', '$unseen'):
+            self.assertLess(self.script.index(f'[ -z "{word}" ]'), self.script.index('mkdir -p $etc'))
+
+
 class PurgeTest(unittest.TestCase):
     """debian/*.postrm with a directory in place of the machine's root."""
 

@@ -17,6 +17,8 @@ namespace {
 
 constexpr uint64_t kUnit = uint64_t{2} << 20;
 constexpr uint64_t kLargest = uint64_t{1} << 56;
+// Of the 63 bytes that a Region's name may have, "-12345678-" and ten digits take the rest.
+constexpr size_t kLongestPrefix = 43;
 
 constinit thread_local bool met_the_limit = false;  // See HeapRegions::MetTheLimit.
 
@@ -72,9 +74,15 @@ StatusOr<HeapOptions> Resolve(HeapOptions options) {
 }
 
 // What the names of a heap's Regions begin with: names are the whole rack's, so that two heaps of
-// one prefix need something of their own.
+// one prefix need something of their own. One that is only just short enough for the first Region
+// would leave the heap unable to grow, once its numbers have more digits.
 StatusOr<std::string> NameStem(const std::string& prefix) {
   if (prefix.empty()) return std::string();
+  if (prefix.size() > kLongestPrefix) {
+    return BadArgument(Concat("name_prefix has ", prefix.size(), " bytes"),
+                       Concat("give at most ", kLongestPrefix,
+                              ": its Regions' names are longer, and have at most 63"));
+  }
   const StatusOr<std::string> uuid = RequestIdOf("");
   if (!uuid.ok()) return uuid.status();
   return Concat(prefix, "-", uuid->substr(0, 8), "-");

@@ -633,6 +633,7 @@ TEST_F(HeapTest, RefusesWhatCannotBe) {
   EXPECT_EQ(reason({.size_bytes = UINT64_MAX}), "BAD_ARGUMENT");
   EXPECT_EQ(reason({.size_bytes = 2_MiB, .wait = std::chrono::hours(1)}), "BAD_ARGUMENT");
   EXPECT_EQ(reason({.name_prefix = "Bad Name", .size_bytes = 2_MiB}), "BAD_NAME");
+  EXPECT_EQ(reason({.name_prefix = std::string(44, 'a'), .size_bytes = 2_MiB}), "BAD_ARGUMENT");
   EXPECT_TRUE(Names().empty());
   EXPECT_EQ(cxlpool_heap_create(nullptr, nullptr, nullptr, nullptr), CXLPOOL_INVALID_ARGUMENT);
   EXPECT_EQ(cxlpool_heap_allocate(nullptr, 1, 0), nullptr);

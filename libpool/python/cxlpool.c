@@ -640,9 +640,10 @@ static PyObject *pool_open(PoolObject *self, PyObject *args, PyObject *kwargs) {
   return code == 0 ? make_region(region) : raise_error(&error);
 }
 
+/* A name with a NUL in it is refused: its beginning may be that of another Region. */
 static PyObject *pool_release(PoolObject *self, PyObject *value) {
-  const char *const name = PyUnicode_AsUTF8(value);
-  if (name == NULL) return NULL;
+  const char *name = NULL;
+  if (!PyArg_Parse(value, "s:release", &name)) return NULL;
   cxlpool_error error = CXLPOOL_ERROR_INIT;
   int code = 0;
   Py_BEGIN_ALLOW_THREADS;

@@ -400,6 +400,11 @@ int cxlpool_map_region(const cxlpool_region* region, const cxlpool_map_options* 
     if (region == nullptr || map == nullptr) return NotGiven("region or map");
     const StatusOr<cxlpool_map_options> read = Read(options, CXLPOOL_MAP_OPTIONS_INIT);
     if (!read.ok()) return read.status();
+    // 0 is as it was opened.
+    if (read->writable != CXLPOOL_MAP_AS_OPENED) {
+      const Status status = CheckEnum("writable", read->writable, CXLPOOL_MAP_READ_ONLY);
+      if (!status.ok()) return status;
+    }
     const bool opened_writable = region->opened->reply.access == CXLPOOL_READ_WRITE;
     lib::MapOptions wanted = {
         .writable = read->writable == CXLPOOL_MAP_WRITABLE ||

@@ -114,6 +114,14 @@ TEST_F(CApiTest, OptionsOfOtherVersions) {
 
   later.known.size = 0;
   EXPECT_EQ(cxlpool_map_region(region, &later.known, &map, &error_), CXLPOOL_INVALID_ARGUMENT);
+
+  // No value of its enum, which is not taken for READ_ONLY.
+  cxlpool_map_options odd = CXLPOOL_MAP_OPTIONS_INIT;
+  for (const int32_t bad : {3, -1}) {
+    odd.writable = bad;
+    EXPECT_EQ(cxlpool_map_region(region, &odd, &map, &error_), CXLPOOL_INVALID_ARGUMENT);
+    EXPECT_STREQ(error_.reason, "BAD_ARGUMENT");
+  }
   cxlpool_close(region);
   cxlpool_disconnect(client);
 }

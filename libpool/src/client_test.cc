@@ -231,6 +231,10 @@ TEST_F(ClientTest, RefusesBadArgumentsWithoutAsking) {
     EXPECT_EQ(ReasonOf(client.Open(name)), "BAD_NAME") << name;
     EXPECT_EQ(ReasonOf(client.Release(name)), "BAD_NAME") << name;
   }
+  const std::string with_nul("kv\0x", 4);  // C would take it for "kv".
+  EXPECT_EQ(ReasonOf(client.Open(with_nul)), "BAD_NAME");
+  EXPECT_EQ(ReasonOf(client.Release(with_nul)), "BAD_NAME");
+  EXPECT_EQ(ReasonOf(client.Allocate({.name = with_nul, .size_bytes = 4096})), "BAD_NAME");
   EXPECT_EQ(ReasonOf(client.Allocate({.size_bytes = 0})), "BAD_ARGUMENT");
   EXPECT_EQ(ReasonOf(client.Open("kv", {.wait = std::chrono::hours(1)})), "BAD_ARGUMENT");
   EXPECT_TRUE(agent_.Requests().empty());

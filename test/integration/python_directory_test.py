@@ -506,6 +506,8 @@ class LmcacheTest(DirectoryPool):
         connector.close()
         connector.close()
         self.assertEqual(connector.drain_completions(), [])
+        # A thread that submitted one too many, and comes to tell of it only now: the eventfd is closed.
+        connector._tell(7, False, 'too many', [False])
         with self.assertRaisesRegex(RuntimeError, 'closed'):
             connector.submit_batch_exists(['a'])
         with Directory(self.memory, 0):

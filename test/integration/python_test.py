@@ -239,6 +239,12 @@ class PythonTest(PoolTest):
         for extents, error in ((-1, OverflowError), (1 << 32, OverflowError), (1 << 64, OverflowError), (1.0, TypeError), ('1', TypeError)):
             with self.assertRaises(error, msg=extents):
                 pool.allocate('1GiB', max_extents=extents)
+        self.allocate(name='kept')
+        for bad, error in (('kept\0', ValueError), (b'kept', TypeError), (None, TypeError)):
+            for call in (pool.open, pool.release):
+                with self.assertRaises(error, msg=bad):
+                    call(bad)
+        self.assertIn('regions/kept', [line['name'] for line in pool.list() if not line['detaching']])
         with self.assertRaises(cxlpool.Error) as refused:
             pool.open('nothing')
         self.assertEqual((refused.exception.reason, refused.exception.code), ('NOT_ATTACHED', 5))

@@ -442,7 +442,8 @@ TEST(CommandLineTest, Quickstart) {
   EXPECT_EQ(ReasonFor({"quickstart", "--size", "2G"}), "USAGE");
   EXPECT_EQ(ReasonFor({"quickstart", "--host", "a host"}), "BAD_NAME");
   EXPECT_EQ(ReasonFor({"quickstart", "--region-size", "much"}), "BAD_SIZE");
-  for (const char* file : {"cmm-0", "/srv/", "/srv/a b", "/srv/\"x\"", "/srv/$(reboot)"}) {
+  for (const char* file : {"cmm-0", "/srv/", "/srv/a b", "/srv/\"x\"", "/srv/$(reboot)", "/cmm-0",
+                           "/srv/100%/cmm-0", "/srv/*"}) {
     EXPECT_EQ(ReasonFor({"quickstart", "--file", file}), "BAD_VALUE") << file;
   }
 }

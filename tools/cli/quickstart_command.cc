@@ -27,10 +27,11 @@ std::string MachineName() {
       std::vector<std::string>(absl::StrSplit(absl::string_view(name), '.')).front());
 }
 
-// The script writes it into files as it is.
+// The scripts write it into files as it is, and its folder into a unit, where % means something. As
+// packaging/agent-init has it.
 bool MayBeAPath(absl::string_view text) {
-  return absl::StartsWith(text, "/") && text.find_first_of("\"'\\$` \t\n") == text.npos &&
-         !absl::EndsWith(text, "/");
+  return absl::StartsWith(text, "/") && text.find_first_of("\"'\\$`%*?[ \t\n\v\f\r") == text.npos &&
+         !absl::EndsWith(text, "/") && text.rfind('/') > 0;
 }
 
 // The options as they were typed.
@@ -54,7 +55,8 @@ absl::StatusOr<QuickstartCommand> Read(const Words& words) {
       return Refuse(
           absl::StatusCode::kInvalidArgument, "BAD_VALUE",
           absl::StrCat("--file \"", absl::CHexEscape(*words.file), "\" is no path of a file"),
-          "give one that begins with / and has no blanks or quotes, as /srv/cxlpool/cmm-0");
+          "give one that begins with /, in a folder, without blanks, quotes and signs as % and "
+          "*, as /srv/cxlpool/cmm-0");
     }
     add("--file", *words.file);
     // In bytes, for the script makes the file by truncate(1).

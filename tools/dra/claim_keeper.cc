@@ -83,9 +83,8 @@ std::map<std::string, absl::Status> ClaimKeeper::Prepare(const std::vector<std::
   while (true) {
     bool again = false;
     for (auto& [uid, outcome] : outcomes) {
-      // Who has gone asks for the opposite next.
-      if (!MayPass(outcome) || stop()) continue;
-      outcome = TryPrepare(uid);
+      if (!MayPass(outcome)) continue;
+      outcome = TryPrepare(uid, stop);
       again = again || MayPass(outcome);
     }
     if (!again || stop() || absl::Now() + kPause >= deadline) return outcomes;
@@ -93,10 +92,18 @@ std::map<std::string, absl::Status> ClaimKeeper::Prepare(const std::vector<std::
   }
 }
 
-absl::Status ClaimKeeper::TryPrepare(const std::string& uid) {
+// A caller that has gone asks for the opposite next. That call may have its turn before this one,
+// so `stop` is asked in this one's turn: what was asked before it would prepare again what nobody
+// will unprepare any more.
+absl::Status ClaimKeeper::TryPrepare(const std::string& uid, const std::function<bool()>& stop) {
   const absl::StatusOr<std::string> region = RegionOfClaim(uid);
   if (!region.ok()) return region.status();
+  const bool asks_too_early = CXLPOOL_MUTANT("gone-before-its-turn");
+  const bool was_gone = asks_too_early && stop();
   const MutexLock lock(mutex_);
+  if (asks_too_early ? was_gone : stop()) {
+    return absl::UnavailableError("who asked for it has gone");
+  }
   const auto found = held_.find(*region);
   if (found == held_.end() && held_.size() >= kMaxClaims) {
     return absl::ResourceExhaustedError(absl::StrCat(

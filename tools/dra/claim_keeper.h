@@ -3,8 +3,9 @@
 //
 // Invariant: once a call has returned, a file is there only while its Region is open here. While it
 // is open the agent does not let it go, and the kernel gives the number of its device to no other:
-// so no file ever leads a container to memory of somebody else. What is prepared outlives this
-// process by its files, of which the next one takes over what it still can open.
+// so as long as this process runs no file leads a container to memory of somebody else. What is
+// prepared outlives this process by its files, of which the next one takes over what it still can
+// open. Between the two nobody holds the Regions: docs/kubernetes.md says what not to do then.
 //
 // Bounded: kMaxClaims. Any thread; calls take turns, each waits for the agent for seconds at most.
 #ifndef CXLPOOL_TOOLS_DRA_CLAIM_KEEPER_H_
@@ -39,7 +40,8 @@ class ClaimKeeper {
 
   // By uid: OK once the Region is open here and its file is there. Until `deadline`, or `stop`
   // answers true, it tries again what may pass by itself; MayPass of the status says whether that
-  // was all. Idempotent.
+  // was all. Nothing is prepared once `stop` answers true; it is called with the keeper locked, and
+  // must not call it. Idempotent.
   std::map<std::string, absl::Status> Prepare(const std::vector<std::string>& uids,
                                               absl::Time deadline,
                                               const std::function<bool()>& stop);
@@ -57,7 +59,8 @@ class ClaimKeeper {
     std::string cdi_text;
   };
 
-  absl::Status TryPrepare(const std::string& uid) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status TryPrepare(const std::string& uid, const std::function<bool()>& stop)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Hold(const std::string& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Pool*> Agent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Region> Open(const std::string& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

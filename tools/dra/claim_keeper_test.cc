@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -120,6 +121,23 @@ TEST_F(ClaimKeeperTest, WhatNeverComesIsSaidAtTheDeadline) {
 TEST_F(ClaimKeeperTest, WhoHasGoneIsPreparedNothing) {
   const auto outcomes = keeper_->Prepare({"a"}, absl::InfiniteFuture(), [] { return true; });
   EXPECT_FALSE(outcomes.at("a").ok());
+  EXPECT_EQ(Files(), 0u);
+}
+
+// A kubelet gives up the one call and makes the other, which may overtake it.
+TEST_F(ClaimKeeperTest, WhatIsUnpreparedMeanwhileIsNotPreparedAfterwards) {
+  std::future<absl::Status> unprepared;
+  const auto outcomes = keeper_->Prepare({"a"}, absl::Now(), [&] {
+    if (!unprepared.valid()) {
+      unprepared = std::async(std::launch::async, [&] { return keeper_->Unprepare("a"); });
+      // Long enough for it to end, if it could have its turn between this and the preparing.
+      (void)unprepared.wait_for(std::chrono::milliseconds(200));
+    }
+    return false;
+  });
+  EXPECT_TRUE(outcomes.at("a").ok()) << outcomes.at("a");
+  EXPECT_TRUE(unprepared.get().ok());
+  EXPECT_TRUE(agent_.AwaitOpens(kRegionName, 0));
   EXPECT_EQ(Files(), 0u);
 }
 

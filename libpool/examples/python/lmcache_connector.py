@@ -141,5 +141,7 @@ class DirectoryConnector:
 
     def _tell(self, batch, ok, why, done):
         with self._lock:
+            if self._closed:
+                return  # Nobody drains it, and the eventfd's number may be another file's by now.
             self._completions.append((batch, ok, why, done))
             os.eventfd_write(self._eventfd, 1)

@@ -58,8 +58,8 @@ typedef struct cxlpool_heap cxlpool_heap;
 
 typedef struct cxlpool_heap_options {
   size_t size;
-  const char *name_prefix; /* Its Regions are {name_prefix}-{8 hex digits}-{number}. NULL or "": the
-                              manager names them. */
+  const char *name_prefix; /* Its Regions are {name_prefix}-{8 hex digits}-{number}. At most 43
+                              bytes. NULL or "": the manager names them. */
   uint64_t size_bytes;     /* It begins with so much, and keeps it. */
   uint64_t max_bytes;      /* It grows to so much; 0: it does not grow. The manager may round each
                               Region up, and what that gives is used, too. */

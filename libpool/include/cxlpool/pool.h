@@ -138,6 +138,15 @@ inline uint32_t Milliseconds(std::chrono::milliseconds time) {
   return count >= 0 && count < UINT32_MAX ? static_cast<uint32_t>(count) : UINT32_MAX;
 }
 
+// The C interface would take a name's beginning for the name, and release another Region.
+inline bool HasNul(const std::string& name) { return name.find('\0') != std::string::npos; }
+inline Error RegionNameWithNul() {
+  return {.code = CXLPOOL_INVALID_ARGUMENT,
+          .reason = "BAD_NAME",
+          .message = "a Region's name has a NUL in it",
+          .remedy = "give one without"};
+}
+
 }  // namespace internal
 
 // A value or an Error.
@@ -576,6 +585,7 @@ class Pool {
   }
 
   Result<Region> Allocate(const AllocateOptions& options) {
+    if (internal::HasNul(options.name)) return internal::RegionNameWithNul();
     cxlpool_allocate_options c = CXLPOOL_ALLOCATE_OPTIONS_INIT;
     c.name = options.name.c_str();
     c.size_bytes = options.size_bytes;
@@ -601,6 +611,7 @@ class Pool {
   Result<Region> Allocate(uint64_t size_bytes) { return Allocate({.size_bytes = size_bytes}); }
 
   Result<Region> Open(const std::string& name, const OpenOptions& options = {}) {
+    if (internal::HasNul(name)) return internal::RegionNameWithNul();
     const cxlpool_open_options c = {sizeof c, static_cast<int32_t>(options.access),
                                     internal::Milliseconds(options.wait), options.as_file ? 1 : 0,
                                     0};
@@ -613,6 +624,7 @@ class Pool {
   }
 
   Result<void> Release(const std::string& name) {
+    if (internal::HasNul(name)) return internal::RegionNameWithNul();
     internal::ErrorOut error;
     if (cxlpool_release(client_.get(), name.c_str(), error.out()) != 0) return error.Take();
     return {};

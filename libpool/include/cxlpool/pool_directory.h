@@ -75,8 +75,6 @@ class Object {
 
 namespace internal {
 
-// The C interface would take a name's beginning for the name.
-inline bool HasNul(const std::string& name) { return name.find('\0') != std::string::npos; }
 inline Error NameWithNul() {
   return {.code = CXLPOOL_INVALID_ARGUMENT,
           .reason = "BAD_ARGUMENT",
