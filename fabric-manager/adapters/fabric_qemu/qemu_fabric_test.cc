@@ -106,6 +106,25 @@ TEST_F(QemuFabricTakeoverTest, ABindIsOfTheConnectionThatItWasDecidedUnder) {
   EXPECT_TRUE(bound.ok()) << bound.status();
 }
 
+// Through another socket it is another connection, though the QEMU behind it is the same.
+TEST_F(QemuFabricTakeoverTest, NoClaimHasTheNumberOfOneThroughAnotherSocket) {
+  const FabricHost before = DiscoverHost();
+  BindRequest request = Request(1);
+  request.incarnation = before.fabric_incarnation;
+  request.claim = before.claim;
+  const std::string elsewhere = socket_ + "-2";
+  std::filesystem::create_symlink(socket_, elsewhere);
+  config_.hosts[0].qmp_socket = elsewhere;
+  ASSERT_TRUE(Configure().ok());
+  const FabricHost now = DiscoverHost();
+  ASSERT_TRUE(now.reachable) << now.unreachable_reason;
+  EXPECT_EQ(now.fabric_incarnation, before.fabric_incarnation);
+  EXPECT_NE(now.claim, before.claim);
+  const auto bound = WaitForAnswer<absl::StatusOr<BoundLd>>(
+      [&](auto done) { fabric_->Bind(request, std::move(done)); });
+  EXPECT_EQ(ReasonOf(bound.status()), "HOST_UNREACHABLE");
+}
+
 TEST_F(QemuFabricTest, BadConfigurationIsRefused) {
   const auto reason = [](const QemuFabricConfig& config) {
     return ReasonOf(QemuFabric::Open(config).status());
