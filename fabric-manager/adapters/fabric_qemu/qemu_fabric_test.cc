@@ -241,6 +241,39 @@ TEST_F(QemuFabricTest, AHostWithAnotherSocketIsAskedThereOnceItsFormerProcessHas
   EXPECT_TRUE(bound.ok()) << bound.status();
 }
 
+// It is plugged, and one of its properties cannot be read: it is not taken for absent.
+TEST_F(QemuFabricTest, AnLdThatCannotBeReadIsNotProvenUnbound) {
+  constexpr absl::Duration kPatience = absl::Seconds(5);
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(DiscoverHost().reachable);
+  const UniqueFd interrupt(::eventfd(0, EFD_CLOEXEC));
+  auto other = QmpClient::Connect(socket_ + ".evict", interrupt.get(), [](const QmpMessage&) {});
+  ASSERT_TRUE(other.ok()) << other.status();
+  ASSERT_TRUE((*other)->Negotiate(kPatience).ok());
+  const BindRequest request = Request(1);
+  const std::string backend = LdBackendId(request.key, 1);
+  // Without `readonly`.
+  auto done = (*other)->Execute("object-add",
+                                {{"qom-type", "memory-backend-file"},
+                                 {"id", backend},
+                                 {"mem-path", config_.devices[0].path},
+                                 {"offset", 0},
+                                 {"size", kGranule}},
+                                kPatience);
+  ASSERT_TRUE(done.ok()) << done.status();
+  done = (*other)->Execute("device_add",
+                           {{"driver", "cxl-type3"},
+                            {"bus", "p10"},
+                            {"id", LdDeviceId(request.key)},
+                            {"volatile-memdev", backend},
+                            {"sn", 1}},
+                           kPatience);
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_EQ(ReasonOf(AwaitUnbound(request, absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
+  EXPECT_FALSE(DiscoverHost().reachable);
+}
+
 TEST_F(QemuFabricTest, HostThatIsNotThereIsUnreachableAndNothingIsDone) {
   Open();
   ASSERT_TRUE(Saw(Kind::kHostUnreachable));

@@ -5,8 +5,9 @@
 // ended, no other process is taken for the host, even one that answers on the same socket. The
 // pool's records remember it over restarts of the manager, before anything is bound in it.
 //
-// `known_` is what the process shows: read whole at each connection, kept current by our own binds,
-// and read again whenever DEVICE_DELETED comes and before anything is decided on it. The event is
+// `known_` is what the process shows: read at the first connection to it, kept current by our own
+// binds, and held against its list of devices at each later connection, whenever DEVICE_DELETED
+// comes, and before anything is decided on it: what is new is read then. The event is
 // no more than a reason to look: it can come late, when another LD is plugged by the same id, or
 // while no connection stood. An LD is gone when it is not plugged in and no address space of the
 // process maps its memory; the one without the other is not enough.
