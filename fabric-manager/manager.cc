@@ -135,7 +135,6 @@ absl::Status Manager::Serve() {
     LogWarning(kSubject, "the fabric could not be read yet: ", status.message());
   }
   ServerOptions options = ServerOptionsOf(config_, leader_->driver->capabilities(), tls_);
-  options.connections = ConnectionLimits::For(RaiseDescriptorLimit());
   options.meters = &writer_.meters();
   options.epoch = epoch_ = epoch;
   auto server = RpcServer::Start(options, &loop_, &leader_->pool, &leader_->sessions, store_.get(),

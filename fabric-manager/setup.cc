@@ -115,9 +115,14 @@ Reconciler::Options ReconcilerOptionsOf(const FmConfig& config) {
   return options;
 }
 
+// For the server of a manager that leads and for that of a standby: connections must not take the
+// descriptors that either needs for its store.
 ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& fabric,
                               std::shared_ptr<TlsSource> tls) {
   ServerOptions options;
+  if (!CXLPOOL_MUTANT("descriptors-are-not-counted")) {
+    options.connections = ConnectionLimits::For(RaiseDescriptorLimit());
+  }
   for (const FmConfig::Listen& listen : config.listen) {
     options.listen.push_back({listen.address, listen.insecure, listen.tokens});
   }

@@ -27,7 +27,8 @@ EtcdStoreOptions EtcdOptionsOf(const FmConfig& config);
 Writer::Options WriterOptionsOf(const FmConfig& config);
 HostSessions::Options SessionOptionsOf(const FmConfig& config);
 Reconciler::Options ReconcilerOptionsOf(const FmConfig& config);
-// `tls` as LoadTlsOf answers it.
+// Raises this process's limit of descriptors: so many connections are let in as that leaves room
+// for. `tls` as LoadTlsOf answers it.
 ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& fabric,
                               std::shared_ptr<TlsSource> tls);
 

@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -268,6 +270,23 @@ TEST_F(SetupTest, BackupsOfEtcdAreMadeWhereTheUnitKeepsState) {
   EXPECT_EQ(ServerOptionsOf(config, {}, nullptr).store_directory, directory_);
   ::unsetenv("STATE_DIRECTORY");
   EXPECT_NE(EtcdOptionsOf(config).write_backup, nullptr);
+}
+
+// Whether a process that may raise its limit of descriptors to 512 does, and lets no more
+// connections in than that. It cannot take the limit back.
+bool LeavesDescriptors(const FmConfig& config) {
+  const rlimit few = {256, 512};
+  if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return false;
+  const ConnectionLimits limits = ServerOptionsOf(config, {}, nullptr).connections;
+  rlimit now = {};
+  if (::getrlimit(RLIMIT_NOFILE, &now) != 0 || now.rlim_cur != 512) return false;
+  return limits.waiting + limits.handshaking + limits.established < 512;
+}
+
+// Of a leader's server and of a standby's.
+TEST_F(SetupTest, ConnectionsLeaveDescriptorsToTheStore) {
+  const FmConfig config = Parse(kEmulated);
+  EXPECT_EXIT(::_exit(LeavesDescriptors(config) ? 0 : 1), testing::ExitedWithCode(0), "");
 }
 
 TEST_F(SetupTest, AMemoryStoreHasNoDirectory) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <future>
 #include <iostream>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -266,6 +267,24 @@ TEST(EtcdFaultsTest, WhoCannotFollowSaysSo) {
   ASSERT_NE(said, std::string::npos) << log;
   EXPECT_EQ(log.find("etcd was told to forget", said + 1), std::string::npos) << log;
   EXPECT_NE(log.find("this manager can take over", said), std::string::npos) << log;
+}
+
+// Who reads all there is, and gets no answer to any of it, can be told to end.
+TEST(EtcdFaultsTest, WhoIsReadingCanBeClosed) {
+  FakeEtcd etcd(9);
+  {
+    StoreClient owner(*MakeEtcdStore(OptionsOf(etcd)));
+    ASSERT_TRUE(owner.Open().ok());
+    ASSERT_TRUE(owner.CommitNext({{1, "one"}}).ok());
+  }
+  etcd.Set({.as_of_us = 1'500'000});  // A call waits one second.
+  auto follower = std::make_unique<Follower>(OptionsOf(etcd));
+  auto opening = std::move(follower->opening);
+  absl::SleepFor(absl::Milliseconds(300));
+  const absl::Time told = absl::Now();
+  follower = nullptr;
+  EXPECT_LT(absl::Now() - told, absl::Seconds(10));
+  EXPECT_TRUE(absl::IsCancelled(opening.get().status()));
 }
 
 // The end of a fold comes once more, after the end of the next: the head is as it was for both.

@@ -106,6 +106,25 @@ TEST_F(QemuFabricTakeoverTest, ABindIsOfTheConnectionThatItWasDecidedUnder) {
   EXPECT_TRUE(bound.ok()) << bound.status();
 }
 
+// Through another socket it is another connection, though the QEMU behind it is the same.
+TEST_F(QemuFabricTakeoverTest, NoClaimHasTheNumberOfOneThroughAnotherSocket) {
+  const FabricHost before = DiscoverHost();
+  BindRequest request = Request(1);
+  request.incarnation = before.fabric_incarnation;
+  request.claim = before.claim;
+  const std::string elsewhere = socket_ + "-2";
+  std::filesystem::create_symlink(socket_, elsewhere);
+  config_.hosts[0].qmp_socket = elsewhere;
+  ASSERT_TRUE(Configure().ok());
+  const FabricHost now = DiscoverHost();
+  ASSERT_TRUE(now.reachable) << now.unreachable_reason;
+  EXPECT_EQ(now.fabric_incarnation, before.fabric_incarnation);
+  EXPECT_NE(now.claim, before.claim);
+  const auto bound = WaitForAnswer<absl::StatusOr<BoundLd>>(
+      [&](auto done) { fabric_->Bind(request, std::move(done)); });
+  EXPECT_EQ(ReasonOf(bound.status()), "HOST_UNREACHABLE");
+}
+
 TEST_F(QemuFabricTest, BadConfigurationIsRefused) {
   const auto reason = [](const QemuFabricConfig& config) {
     return ReasonOf(QemuFabric::Open(config).status());
@@ -220,6 +239,39 @@ TEST_F(QemuFabricTest, AHostWithAnotherSocketIsAskedThereOnceItsFormerProcessHas
   EXPECT_TRUE(AwaitUnbound(Request(1)).ok());
   const auto bound = Bind(Request(2, 11));
   EXPECT_TRUE(bound.ok()) << bound.status();
+}
+
+// It is plugged, and one of its properties cannot be read: it is not taken for absent.
+TEST_F(QemuFabricTest, AnLdThatCannotBeReadIsNotProvenUnbound) {
+  constexpr absl::Duration kPatience = absl::Seconds(5);
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(DiscoverHost().reachable);
+  const UniqueFd interrupt(::eventfd(0, EFD_CLOEXEC));
+  auto other = QmpClient::Connect(socket_ + ".evict", interrupt.get(), [](const QmpMessage&) {});
+  ASSERT_TRUE(other.ok()) << other.status();
+  ASSERT_TRUE((*other)->Negotiate(kPatience).ok());
+  const BindRequest request = Request(1);
+  const std::string backend = LdBackendId(request.key, 1);
+  // Without `readonly`.
+  auto done = (*other)->Execute("object-add",
+                                {{"qom-type", "memory-backend-file"},
+                                 {"id", backend},
+                                 {"mem-path", config_.devices[0].path},
+                                 {"offset", 0},
+                                 {"size", kGranule}},
+                                kPatience);
+  ASSERT_TRUE(done.ok()) << done.status();
+  done = (*other)->Execute("device_add",
+                           {{"driver", "cxl-type3"},
+                            {"bus", "p10"},
+                            {"id", LdDeviceId(request.key)},
+                            {"volatile-memdev", backend},
+                            {"sn", 1}},
+                           kPatience);
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_EQ(ReasonOf(AwaitUnbound(request, absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
+  EXPECT_FALSE(DiscoverHost().reachable);
 }
 
 TEST_F(QemuFabricTest, HostThatIsNotThereIsUnreachableAndNothingIsDone) {

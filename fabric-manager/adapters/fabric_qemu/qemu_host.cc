@@ -63,13 +63,15 @@ void QemuHost::Meet(const std::string& life) {
 }
 
 // Twice, for the greeting may go to a client that came before us, and is gone, or is about to be.
+// The number is not counted here: a host whose qmp key was changed is another QemuHost, and what
+// was decided under a claim of the former one must not go over the connection of this one.
 absl::StatusOr<uint64_t> QemuHost::Claim(absl::Duration deadline) {
   for (int i = 0; i < 2 && met_ && client_ == nullptr && clock_.Elapsed() < deadline; ++i) {
     Connect(/*evict=*/true);
   }
   if (client_ == nullptr) return Unreachable();
   if (!std::exchange(claimed_, true)) {
-    ++claim_;
+    claim_ = CXLPOOL_MUTANT("claims-begin-anew") ? claim_ + 1 : processes_->NextClaim(config_.id);
     news_ = true;  // What is awaited can be asked for again.
   }
   return claim_;
@@ -650,9 +652,12 @@ absl::StatusOr<bool> QemuHost::BeginUnbind(const LdKey& key, absl::Duration dead
   return true;
 }
 
+// A look that has not gone through may have left out the very LD. Where that is because the
+// connection was lost, only the end of the process is proof.
 absl::StatusOr<bool> QemuHost::IsUnbound(const LdKey& key, absl::Duration deadline) {
   operation_deadline_ = deadline;
-  if (IsClaimed()) (void)Refresh();
+  const absl::Status seen = IsClaimed() ? Refresh() : absl::OkStatus();
+  if (!seen.ok() && IsClaimed() && !CXLPOOL_MUTANT("failed-look-is-proof")) return seen;
   TakeDeleted();
   if (absl::Status proof = Proof(LdDeviceId(key)); !proof.ok()) return proof;
   return true;

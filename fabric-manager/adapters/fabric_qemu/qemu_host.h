@@ -5,8 +5,9 @@
 // ended, no other process is taken for the host, even one that answers on the same socket. The
 // pool's records remember it over restarts of the manager, before anything is bound in it.
 //
-// `known_` is what the process shows: read whole at each connection, kept current by our own binds,
-// and read again whenever DEVICE_DELETED comes and before anything is decided on it. The event is
+// `known_` is what the process shows: read at the first connection to it, kept current by our own
+// binds, and held against its list of devices at each later connection, whenever DEVICE_DELETED
+// comes, and before anything is decided on it: what is new is read then. The event is
 // no more than a reason to look: it can come late, when another LD is plugged by the same id, or
 // while no connection stood. An LD is gone when it is not plugged in and no address space of the
 // process maps its memory; the one without the other is not enough.
@@ -49,13 +50,20 @@ namespace cxlpool::fm {
 inline constexpr char kQemuLogSubject[] = "fabric-qemu";
 
 // Which process is which host, so that one QEMU is never taken for two: of the processes that
-// answer now and of those that the records know. Any thread.
+// answer now and of those that the records know. And how often each host was claimed. Any thread.
 class QemuProcesses {
  public:
   // The host that `incarnation` belongs to: `host`, unless another claimed it before.
   std::string Claim(const std::string& incarnation, const std::string& host) {
     MutexLock lock(mutex_);
     return hosts_.try_emplace(incarnation, host).first->second;
+  }
+
+  // The number of a new claim of the host: one that no claim of it had before, also where another
+  // QemuHost has taken the place of the one that had it, or the host was away meanwhile.
+  uint64_t NextClaim(const std::string& host) {
+    MutexLock lock(mutex_);
+    return ++claims_.try_emplace(host, kFirstClaim - 1).first->second;
   }
 
   // The host is no part of the pool any more: its processes may become another's.
@@ -67,6 +75,7 @@ class QemuProcesses {
  private:
   Mutex mutex_;
   std::map<std::string, std::string> hosts_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> claims_ ABSL_GUARDED_BY(mutex_);  // The last one of each host.
 };
 
 // Which file is which device, by canonical paths; also of devices whose file cannot be opened, so

@@ -37,6 +37,10 @@ bool IsPassing(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsOutOfRange(status);
 }
 
+absl::Status Closing() {
+  return absl::CancelledError("the store is closing; make the backup again");
+}
+
 }  // namespace
 
 EtcdRecords::EtcdRecords(const EtcdStoreOptions& options, std::unique_ptr<EtcdClient> client)
@@ -151,7 +155,7 @@ absl::Status EtcdRecords::Broken(absl::Status status) {
 absl::StatusOr<RangeResponse> EtcdRecords::Read(const RangeRequest& request, bool may_shrink) {
   const absl::Duration deadline = clock_.Elapsed() + kOpenDeadline;
   while (true) {
-    if (cancelled_) return absl::CancelledError("the store is closing; make the backup again");
+    if (cancelled_) return Closing();
     auto answer = client_->Range(request);
     if (answer.ok() || absl::IsInvalidArgument(answer.status())) return answer;
     // The revision is older than etcd remembers.
@@ -513,6 +517,7 @@ absl::Status EtcdRecords::Settle(const TxnRequest& txn, const std::string& key,
   const absl::Duration deadline = sent + options_.commit_deadline;
   absl::Status last;
   for (bool again = false; clock_.Elapsed() < deadline; again = true) {
+    if (again && cancelled_) return Closing();  // A claim: only then.
     if (again && options_.resent != nullptr) options_.resent->Add();
     const auto answer = Send(txn);
     if (answer.ok() && answer->succeeded()) return absl::OkStatus();

@@ -43,8 +43,11 @@ class EtcdRecords {
   absl::StatusOr<std::optional<StoreImage>> Look(const StoreFollower& follower);
 
   // Reads all there is, and claims nothing; no earlier revision than `revision`: a read may be
-  // stale. CANCELLED: by Cancel, which is for any thread.
+  // stale.
   absl::StatusOr<StoreImage> ReadSince(uint64_t revision);
+
+  // Any thread. Open, Look and ReadSince wait for etcd no longer than the call that is under way:
+  // CANCELLED. Not of a store that is open.
   void Cancel() { cancelled_ = true; }
 
   absl::Status Commit(const StoreBatch& batch);

@@ -11,6 +11,7 @@
 #include "fabric-manager/ports/store_guard.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -19,7 +20,9 @@ class EtcdStore : public Store {
  public:
   EtcdStore(const EtcdStoreOptions& options, std::unique_ptr<EtcdRecords> records)
       : options_(options), records_(std::move(records)), takeover_(options.takeover) {}
+  // Who waits for its turn may be reading, and etcd may not answer: nobody wants that any more.
   ~EtcdStore() override {
+    if (!open_ && !CXLPOOL_MUTANT("closing-waits-for-etcd")) records_->Cancel();
     loop_.Stop();
     if (open_ && takeover_ > absl::ZeroDuration()) records_->LetGo();
     if (opened_ != nullptr) Opened(absl::CancelledError("the store was closed"));
@@ -134,8 +137,8 @@ class EtcdStore : public Store {
   const SystemClock clock_;
   StoreFollower follower_;  // Before Open.
   std::atomic<bool> outstanding_ = false;
+  std::atomic<bool> open_ = false;  // Set on the loop.
   // On the loop.
-  bool open_ = false;
   bool folding_ = false;
   DoneWith<StoreImage> opened_;  // While Open waits.
   Done lost_;

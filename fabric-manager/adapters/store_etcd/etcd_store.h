@@ -85,7 +85,8 @@ inline absl::Duration OwnTerm(absl::Duration takeover) { return takeover * 5 / 6
 absl::StatusOr<StoreImage> ReadEtcdStore(const EtcdStoreOptions& options);
 
 // Starts the thread; etcd is asked by Open, on that thread. Completions run there, too. The
-// destructor serves a commit that was asked for, and lets go of the store.
+// destructor serves a commit that was asked for, and lets go of the store; an Open that has not
+// come to its end by then is CANCELLED, whether etcd answers or not.
 //
 // Open claims the store: the store that had it is fenced at its next commit. Besides what store.h
 // lists, Open answers UNAVAILABLE/STORE_IO: etcd does not answer, or others go on committing.
