@@ -410,7 +410,7 @@ TEST(ExplainTest, TheWorstComesFirstAndCausesBeforeWhatTheyBringAbout) {
 TEST(DiagnoseTest, ATenantHearsOfItsOwn) {
   SoundPool pool;
   pool.region.tenant = "ml";
-  pool.region.requests.emplace_back();
+  pool.region.requests = {{{"bob", "AllocateRegion", Uuid("0123456789abcdef")}, 1}};
   pool.region.expire_time = kNow + absl::Minutes(5);
   pool.runtime.online = false;
   pool.device.device.reachable = false;
