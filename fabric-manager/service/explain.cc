@@ -306,10 +306,13 @@ void ExplainState(const PoolView& view, const Region& region, Findings& out) {
   if (!region.bad.empty()) ExplainLostBytes(region, out);
 }
 
-// A lease that nobody renews is no mistake; its end surprises whoever has forgotten it.
+// A lease that nobody renews is no mistake; its end surprises whoever has forgotten it. Its end
+// does nothing to a Region that goes already, and QUARANTINED only an operator ends.
 void ExplainLease(const Region& region, absl::Time now, Findings& out) {
-  if (region.expire_time == absl::InfiniteFuture() || region.state == RegionState::kReleasing ||
-      region.state == RegionState::kScrubbing || region.expire_time - now > kLeaseEndsSoon) {
+  const bool ends = !region.compensating && (region.state == RegionState::kReserved ||
+                                             region.state == RegionState::kAllocated);
+  if (!ends && !CXLPOOL_MUTANT("doctor-says-leases-end-quarantine")) return;
+  if (region.expire_time == absl::InfiniteFuture() || region.expire_time - now > kLeaseEndsSoon) {
     return;
   }
   out.Say(Urgency::kNote, "LEASE_ENDS",

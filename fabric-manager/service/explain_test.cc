@@ -289,6 +289,19 @@ TEST(ExplainTest, ALeaseThatEndsSoonIsANote) {
               ElementsAre("cxlpool region renew kv --ttl 1h"));
 }
 
+// PlanExpiry leaves such Regions as they are.
+TEST(ExplainTest, ALeaseIsNotSaidToEndWhatItDoesNot) {
+  SoundPool pool;
+  pool.region.expire_time = kNow + absl::Minutes(1);
+  pool.region.state = RegionState::kQuarantined;
+  Only(pool.OfRegion(), "QUARANTINED");
+  pool.region.state = RegionState::kFailed;
+  Only(pool.OfRegion(), "FAILED");
+  pool.region.state = RegionState::kReserved;
+  pool.region.compensating = true;
+  EXPECT_THAT(pool.OfRegion(), IsEmpty());
+}
+
 TEST(ExplainTest, HostsThatCannotTakeAnything) {
   SoundPool pool;
   pool.runtime.unfit_reason = "NO_CXL: the kernel has no cxl_mem";
