@@ -259,6 +259,19 @@ TEST(ExplainTest, AScrubWaitsForItsDevice) {
   EXPECT_THAT(Only(pool.OfDevice(), "DEVICE_UNREACHABLE").text, HasSubstr("no such file"));
 }
 
+// There is nothing to clear on it, and it seldom shows any more: the rest goes on.
+TEST(ExplainTest, AScrubDoesNotWaitForADeviceThatFailed) {
+  SoundPool pool;
+  pool.region.attachments.clear();
+  pool.region.state = RegionState::kScrubbing;
+  pool.device.device.service = DeviceService::kFailed;
+  pool.device.device.reachable = false;
+  pool.region.extents.push_back({Interned("cmm-1"), 0, kGiB});
+  EXPECT_EQ(Only(pool.OfRegion(), "SCRUBBING").urgency, Urgency::kWaits);
+  pool.region.state_reason = "WAITS: its bytes cannot be cleared";
+  EXPECT_THAT(Only(pool.OfRegion(), "SCRUB_WAITS").waits_for, ElementsAre("devices/cmm-1"));
+}
+
 TEST(ExplainTest, AScrubThatFailsIsForAPerson) {
   SoundPool pool;
   pool.region.attachments.clear();
