@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/model/pool/caller.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 
@@ -17,7 +18,8 @@ std::string NameOf(absl::string_view collection, absl::string_view id) {
 
 struct Target {
   std::string name;
-  std::string tenant = {};
+  std::string tenant = {};  // Whose it is, and who may read of it.
+  bool is_region = false;
 };
 
 // What a record is about. Of one that is erased: what was there before.
@@ -26,7 +28,8 @@ Target TargetOf(const Item& item, const Change& inverse) {
     const Change& inverse;
 
     Target operator()(const RegionPtr& region) const {
-      return {NameOf("regions", region->id), region->tenant.str()};
+      const bool kept = IsKept(*region) && !CXLPOOL_MUTANT("events-of-kept-bytes-are-a-tenants");
+      return {NameOf("regions", region->id), kept ? std::string() : region->tenant.str(), true};
     }
     Target operator()(const Host& host) const { return {NameOf("hosts", host.id)}; }
     Target operator()(const Device& device) const { return {NameOf("devices", device.id)}; }
@@ -75,7 +78,7 @@ std::vector<AuditEntry> EntriesOf(const Audit& audit, const Change& change, cons
   if (!audit.target.empty()) add({audit.target});
   for (const Item& item : change) {
     Target target = TargetOf(item, inverse);
-    const bool has_its_own = !target.tenant.empty() && entries.size() < kMaxEntriesOfChange &&
+    const bool has_its_own = target.is_region && entries.size() < kMaxEntriesOfChange &&
                              !CXLPOOL_MUTANT("audit-names-the-first-alone");
     if (entries.empty() || has_its_own) {
       add(std::move(target));

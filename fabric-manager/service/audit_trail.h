@@ -21,8 +21,9 @@
 namespace cxlpool::fm {
 
 // The entries of one change, whose `inverse` says what was there before: what it was asked about,
-// or its first record, and each further Region. Beyond kMaxEntriesOfChange records are counted, as
-// those are that are no Regions. Empty: nothing was changed, and nothing asked about.
+// or its first record, and each further Region. A Region that is kept from everybody is no
+// tenant's. Beyond kMaxEntriesOfChange records are counted, as those are that are no Regions.
+// Empty: nothing was changed, and nothing asked about.
 std::vector<AuditEntry> EntriesOf(const Audit& audit, const Change& change, const Change& inverse,
                                   uint64_t revision);
 inline constexpr size_t kMaxEntriesOfChange = 256;

@@ -256,6 +256,15 @@ TEST_F(AuditTrailTest, ARowIsWithinWhatTheStoreTakes) {
   EXPECT_EQ(entries, 100u);
 }
 
+// One that a call allocated for tenant "ml".
+std::shared_ptr<Region> RegionOfMl(const std::string& id) {
+  auto region = std::make_shared<Region>();
+  region->id = id;
+  region->tenant = "ml";
+  region->requests = {{{"alice", "AllocateRegion", Uuid("0123456789abcdef")}, 1}};
+  return region;
+}
+
 TEST(EntriesOfTest, SayWhatWasErasedAndHowManyMore) {
   const Audit audit{absl::FromUnixSeconds(5), "manager", "gone", "why"};
   std::vector<AuditEntry> entries =
@@ -266,10 +275,7 @@ TEST(EntriesOfTest, SayWhatWasErasedAndHowManyMore) {
   EXPECT_EQ(entries[0].more, 1u);
   EXPECT_EQ(entries[0].time, audit.time);
   EXPECT_EQ(entries[0].revision, 17u);
-  auto region = std::make_shared<Region>();
-  region->id = "kv";
-  region->tenant = "ml";
-  entries = EntriesOf(audit, {RegionPtr(region)}, {Erased{1}}, 18);
+  entries = EntriesOf(audit, {RegionPtr(RegionOfMl("kv"))}, {Erased{1}}, 18);
   ASSERT_EQ(entries.size(), 1u);
   EXPECT_EQ(entries[0].target, "regions/kv");
   EXPECT_EQ(entries[0].tenant, "ml");
@@ -282,10 +288,7 @@ TEST(EntriesOfTest, NameWhatWasAskedAboutAndEachRegion) {
   audit.target = "hosts/host-a";
   Change change = {Tenant{.key = 9, .id = "b"}};
   for (int i = 0; i < 300; ++i) {
-    auto region = std::make_shared<Region>();
-    region->id = absl::StrCat("kv-", i);
-    region->tenant = "ml";
-    change.push_back(RegionPtr(region));
+    change.push_back(RegionPtr(RegionOfMl(absl::StrCat("kv-", i))));
   }
   const std::vector<AuditEntry> entries = EntriesOf(audit, change, change, 17);
   ASSERT_EQ(entries.size(), kMaxEntriesOfChange);
@@ -298,6 +301,20 @@ TEST(EntriesOfTest, NameWhatWasAskedAboutAndEachRegion) {
   EXPECT_EQ(EntriesOf(audit, {}, {}, 17).size(), 1u);
   audit.target.clear();
   EXPECT_TRUE(EntriesOf(audit, {}, {}, 17).empty());
+}
+
+// What the manager keeps stands under the default tenant, and its name says on which device it is.
+TEST(EntriesOfTest, WhatIsKeptFromEverybodyIsNoTenants) {
+  auto kept = std::make_shared<Region>();
+  kept->id = "bad-cmm-0-17";
+  kept->tenant = kDefaultTenant;
+  const Audit audit{absl::FromUnixSeconds(5), "manager", "gone", "why"};
+  const Change change = {RegionPtr(RegionOfMl("kv")), RegionPtr(kept)};
+  const std::vector<AuditEntry> entries = EntriesOf(audit, change, change, 17);
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].tenant, "ml");
+  EXPECT_EQ(entries[1].target, "regions/bad-cmm-0-17");
+  EXPECT_EQ(entries[1].tenant, "");
 }
 
 }  // namespace

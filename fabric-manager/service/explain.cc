@@ -242,12 +242,18 @@ void ExplainQuarantine(const Region& region, Findings& out) {
   finding.commands.push_back(ForceRelease(region.id));
 }
 
+// Nothing is cleared on a device that failed (Scrubs::Done), and no scrub waits for it.
+bool IsFailed(const DeviceView& device) {
+  return device.device.service == DeviceService::kFailed &&
+         !CXLPOOL_MUTANT("scrubs-wait-for-broken-devices");
+}
+
 // A scrub goes on by itself, unless one of the devices cannot be reached, or somebody can still
 // write there, or it fails: then it is tried again and again, and a person has to look.
 void ExplainScrub(const PoolView& view, const Region& region, Findings& out) {
   for (const Extent& extent : region.extents) {
     const DeviceView* device = FindDevice(view, extent.device);
-    if (device == nullptr || device->device.reachable) continue;
+    if (device == nullptr || device->device.reachable || IsFailed(*device)) continue;
     Finding& finding =
         out.Say(Urgency::kWrong, "SCRUB_WAITS",
                 absl::StrCat("its bytes cannot be cleared while the fabric does not show device ",
@@ -265,9 +271,11 @@ void ExplainScrub(const PoolView& view, const Region& region, Findings& out) {
   Finding& finding = out.Say(Urgency::kWrong, "SCRUB_WAITS", std::string(why));
   finding.since = region.state_since;
   for (const Extent& extent : region.extents) {
-    const std::string device = DeviceName(extent.device);
-    if (absl::c_linear_search(finding.waits_for, device)) continue;
-    finding.waits_for.push_back(device);
+    const std::string name = DeviceName(extent.device);
+    const DeviceView* device = FindDevice(view, extent.device);
+    if (device != nullptr && IsFailed(*device)) continue;
+    if (absl::c_linear_search(finding.waits_for, name)) continue;
+    finding.waits_for.push_back(name);
     finding.commands.push_back(absl::StrCat("cxlpool device show ", extent.device.str()));
   }
 }
@@ -306,10 +314,13 @@ void ExplainState(const PoolView& view, const Region& region, Findings& out) {
   if (!region.bad.empty()) ExplainLostBytes(region, out);
 }
 
-// A lease that nobody renews is no mistake; its end surprises whoever has forgotten it.
+// A lease that nobody renews is no mistake; its end surprises whoever has forgotten it. Its end
+// does nothing to a Region that goes already, and QUARANTINED only an operator ends.
 void ExplainLease(const Region& region, absl::Time now, Findings& out) {
-  if (region.expire_time == absl::InfiniteFuture() || region.state == RegionState::kReleasing ||
-      region.state == RegionState::kScrubbing || region.expire_time - now > kLeaseEndsSoon) {
+  const bool ends = !region.compensating && (region.state == RegionState::kReserved ||
+                                             region.state == RegionState::kAllocated);
+  if (!ends && !CXLPOOL_MUTANT("doctor-says-leases-end-quarantine")) return;
+  if (region.expire_time == absl::InfiniteFuture() || region.expire_time - now > kLeaseEndsSoon) {
     return;
   }
   out.Say(Urgency::kNote, "LEASE_ENDS",

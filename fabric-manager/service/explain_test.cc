@@ -259,6 +259,19 @@ TEST(ExplainTest, AScrubWaitsForItsDevice) {
   EXPECT_THAT(Only(pool.OfDevice(), "DEVICE_UNREACHABLE").text, HasSubstr("no such file"));
 }
 
+// There is nothing to clear on it, and it seldom shows any more: the rest goes on.
+TEST(ExplainTest, AScrubDoesNotWaitForADeviceThatFailed) {
+  SoundPool pool;
+  pool.region.attachments.clear();
+  pool.region.state = RegionState::kScrubbing;
+  pool.device.device.service = DeviceService::kFailed;
+  pool.device.device.reachable = false;
+  pool.region.extents.push_back({Interned("cmm-1"), 0, kGiB});
+  EXPECT_EQ(Only(pool.OfRegion(), "SCRUBBING").urgency, Urgency::kWaits);
+  pool.region.state_reason = "WAITS: its bytes cannot be cleared";
+  EXPECT_THAT(Only(pool.OfRegion(), "SCRUB_WAITS").waits_for, ElementsAre("devices/cmm-1"));
+}
+
 TEST(ExplainTest, AScrubThatFailsIsForAPerson) {
   SoundPool pool;
   pool.region.attachments.clear();
@@ -287,6 +300,19 @@ TEST(ExplainTest, ALeaseThatEndsSoonIsANote) {
   pool.region.expire_time = kNow + absl::Minutes(1);
   EXPECT_THAT(Only(pool.OfRegion(), "LEASE_ENDS").commands,
               ElementsAre("cxlpool region renew kv --ttl 1h"));
+}
+
+// PlanExpiry leaves such Regions as they are.
+TEST(ExplainTest, ALeaseIsNotSaidToEndWhatItDoesNot) {
+  SoundPool pool;
+  pool.region.expire_time = kNow + absl::Minutes(1);
+  pool.region.state = RegionState::kQuarantined;
+  Only(pool.OfRegion(), "QUARANTINED");
+  pool.region.state = RegionState::kFailed;
+  Only(pool.OfRegion(), "FAILED");
+  pool.region.state = RegionState::kReserved;
+  pool.region.compensating = true;
+  EXPECT_THAT(pool.OfRegion(), IsEmpty());
 }
 
 TEST(ExplainTest, HostsThatCannotTakeAnything) {
@@ -410,7 +436,7 @@ TEST(ExplainTest, TheWorstComesFirstAndCausesBeforeWhatTheyBringAbout) {
 TEST(DiagnoseTest, ATenantHearsOfItsOwn) {
   SoundPool pool;
   pool.region.tenant = "ml";
-  pool.region.requests.emplace_back();
+  pool.region.requests = {{{"bob", "AllocateRegion", Uuid("0123456789abcdef")}, 1}};
   pool.region.expire_time = kNow + absl::Minutes(5);
   pool.runtime.online = false;
   pool.device.device.reachable = false;

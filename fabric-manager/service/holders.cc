@@ -56,12 +56,14 @@ std::shared_ptr<const HolderReport> TakeHolders(const PoolState& state, absl::st
       of.holders.push_back(ToHolder(told.holders(static_cast<int>(i))));
     }
     free -= std::min(free, listed);
-    // Nobody who was reported is lost: those who are not listed are counted.
     if (told.has_unopened_since()) {
-      // By the host's clock: later than now it cannot be.
-      of.unopened_since = std::min(now, absl::FromUnixSeconds(told.unopened_since().seconds()) +
-                                            absl::Nanoseconds(told.unopened_since().nanos()));
+      // By the host's clock: later than now it cannot be, and no reader takes every number.
+      const absl::Time since = absl::FromUnixSeconds(told.unopened_since().seconds()) +
+                               absl::Nanoseconds(told.unopened_since().nanos());
+      const bool as_told = CXLPOOL_MUTANT("agents-tell-of-any-time");
+      of.unopened_since = as_told ? since : std::min(now, std::max(since, absl::UnixEpoch()));
     }
+    // Nobody who was reported is lost: those who are not listed are counted.
     of.more = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{told.more()} + (size - listed),
                                                        std::numeric_limits<uint32_t>::max()));
   }

@@ -126,6 +126,19 @@ TEST_F(HoldersOfHostsTest, WhatIsTooLongIsCutAndCounted) {
   EXPECT_EQ(holders[1].program, "?ab");
 }
 
+// What is no time of this epoch cannot be written as one for whoever asks.
+TEST_F(HoldersOfHostsTest, ATimeThatCannotBeIsBroughtIntoBounds) {
+  const auto kept = [&](int64_t seconds) {
+    v1::HoldersReport report;
+    Add(report, "kv", 0).mutable_unopened_since()->set_seconds(seconds);
+    Tell(report);
+    return *Told()->by_generation.at(GenerationOf("kv")).unopened_since;
+  };
+  EXPECT_EQ(kept(std::numeric_limits<int64_t>::min()), absl::UnixEpoch());
+  EXPECT_EQ(kept(17), absl::FromUnixSeconds(17));
+  EXPECT_EQ(kept(std::numeric_limits<int64_t>::max()), rig->executor.Now());
+}
+
 TEST_F(HoldersOfHostsTest, AHostHasAtMostSoManyInAll) {
   v1::HoldersReport report;
   uint64_t listed = 0;

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/service/explain.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -76,7 +77,8 @@ const char* StateOf(const Device& device) {
 }
 
 // Of each device what its bytes are and its state; of the pool, which free bytes can be given to
-// nobody, each counted by the first reason that applies. A device that was removed is left out.
+// nobody, each counted by the first reason that applies. A device that was removed is left out; one
+// that the fabric has never shown has a state, and no bytes.
 void AddDevices(MetricsText& out, const PoolView& view) {
   std::map<std::string, uint64_t> stranded = {
       {"unreachable", 0}, {"draining", 0}, {"ld_limit", 0}, {"bad", 0}};
@@ -109,11 +111,18 @@ void AddDevices(MetricsText& out, const PoolView& view) {
     out.Sample({{"device", device.device.id}}, device.use.lds);
   }
   out.Gauge("cxlpool_device_state", "1 for the state that a device is in, 0 for the others.");
+  const auto add_states = [&out](const std::string& device, absl::string_view is) {
+    for (const char* state : {"in_service", "draining", "failed", "unreachable"}) {
+      out.Sample({{"device", device}, {"state", state}}, is == state ? 1 : 0);
+    }
+  };
   for (const DeviceView& device : *view.devices) {
     if (device.device.service == DeviceService::kRemoved) continue;
-    for (const char* state : {"in_service", "draining", "failed", "unreachable"}) {
-      out.Sample({{"device", device.device.id}, {"state", state}},
-                 absl::string_view(state) == StateOf(device.device) ? 1 : 0);
+    add_states(device.device.id, StateOf(device.device));
+  }
+  if (!CXLPOOL_MUTANT("what-was-never-seen-is-not-missed")) {
+    for (const auto& [device, why] : view.laid_down->unseen_devices) {
+      add_states(device, "unreachable");
     }
   }
   out.Gauge("cxlpool_pool_stranded_bytes", "Free bytes that can be given to nobody, and why.");

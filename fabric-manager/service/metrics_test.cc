@@ -130,6 +130,19 @@ TEST(ManagerMetricsTest, ADeviceThatWasRemovedIsNotShown) {
   }
 }
 
+// There is no record of it but what was laid down, and an alert has to miss it all the same.
+TEST(ManagerMetricsTest, ADeviceThatWasNeverShownIsUnreachable) {
+  PoolForMetrics pool(1, 1, 1);
+  LaidDown laid_down;
+  laid_down.unseen_devices = {{"cmm-9", "no host shows it"}};
+  pool.view.laid_down = std::make_shared<const LaidDown>(laid_down);
+  const std::string text = pool.Text();
+  EXPECT_THAT(text,
+              HasSubstr("\ncxlpool_device_state{device=\"cmm-9\",state=\"unreachable\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("\ncxlpool_device_state{device=\"cmm-9\",state=\"in_service\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("{device=\"device-0\",state=\"unreachable\"} 0\n"));
+}
+
 // An Extent never spans devices, and a Region has up to 16.
 TEST(ManagerMetricsTest, TheLargestGrantIsOfTheLongestRunsOfAllDevices) {
   PoolForMetrics pool(3, 1, 1);

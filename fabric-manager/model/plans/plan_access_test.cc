@@ -159,7 +159,13 @@ TEST(MaySeeTest, WhatTheManagerKeepsIsNoTenants) {
   const Caller bob = Caller::User(kBob, PoolRole::kTenant, {kDefaultTenant});
   EXPECT_FALSE(MaySee(bob, nullptr, region));
   EXPECT_TRUE(MaySee(Caller::User(kBob, PoolRole::kViewer), nullptr, region));
-  region.requests.emplace_back();
+  // What an operator does about it does not give it away.
+  const Uuid id("0123456789abcdef");
+  for (const char* method : {"DetachRegion", "RenameRegion", "ReleaseRegion"}) {
+    region.requests.push_back({{"cxlpool://operator/alice", method, id}, 1});
+    EXPECT_FALSE(MaySee(bob, nullptr, region)) << method;
+  }
+  region.requests = {{{kBob, "AllocateRegion", id}, 1}};
   EXPECT_TRUE(MaySee(bob, nullptr, region));
 }
 

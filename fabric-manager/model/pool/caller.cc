@@ -16,18 +16,20 @@ bool SpeaksFor(const Caller& caller, const Host* own) {
   return !own->retired || CXLPOOL_MUTANT("retired-host-acts");
 }
 
-// Whether it was this identity that made the Region: the first request that a Region remembers is
-// the one that allocated it.
-bool Allocated(absl::string_view identity, const Region& region) {
+// Nothing: no call made it. The first request that a Region remembers is the one that allocated it.
+const RequestId* AllocationOf(const Region& region) {
   static const Interned kAllocate("AllocateRegion");
-  if (region.requests.empty()) return false;
-  const RequestId& made = region.requests.front().id;
-  return made.method == kAllocate && made.principal.str() == identity;
+  if (region.requests.empty()) return nullptr;
+  const RequestId& first = region.requests.front().id;
+  const bool is_allocation =
+      first.method == kAllocate || CXLPOOL_MUTANT("who-calls-for-kept-bytes-has-made-them");
+  return is_allocation ? &first : nullptr;
 }
 
-// What the manager keeps from everybody stands under the default tenant, and no call made it.
-bool IsKept(const Region& region) {
-  return region.requests.empty() && !CXLPOOL_MUTANT("kept-bytes-are-the-default-tenants");
+// Whether it was this identity that made the Region.
+bool Allocated(absl::string_view identity, const Region& region) {
+  const RequestId* made = AllocationOf(region);
+  return made != nullptr && made->principal.str() == identity;
 }
 
 }  // namespace
@@ -89,6 +91,11 @@ absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right rig
                              ", which may not do this"),
                 right == Right::kAdminister ? "let an admin do it" : "let an operator do it",
                 {{"identity", caller.identity()}});
+}
+
+// What an operator asks for such a Region, its release too, makes it nobody's either.
+bool IsKept(const Region& region) {
+  return AllocationOf(region) == nullptr && !CXLPOOL_MUTANT("kept-bytes-are-the-default-tenants");
 }
 
 // A user sees by role and tenant. A host sees what it allocated itself, and of its tenants' Regions

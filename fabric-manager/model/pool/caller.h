@@ -116,6 +116,10 @@ class Caller {
 // host in service has this identity), ROLE_NOT_ALLOWED (its role does not have this right).
 absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right right);
 
+// Whether the manager keeps the Region's bytes from everybody, and no call allocated it: it stands
+// under the default tenant, and is no tenant's.
+bool IsKept(const Region& region);
+
 // Whether `caller` may know of the Region at all: who has a role in the pool knows of every one, a
 // tenant of those of its tenants, a scheduler of those of them that it allocated, a host of those
 // that it allocated, whatever it serves now, and of those that are attached to it and of a tenant
