@@ -70,8 +70,8 @@ absl::Status PrintAnswer(Printer& printer, const v1::ListRoleBindingsResponse& b
 absl::Status PrintAnswer(Printer& printer, const v1::Self& self);
 absl::Status PrintAnswer(Printer& printer, const v1::VerifyAuditResponse& verified);
 
-// The events that `command` asks for, the newest last: the last `command.most`, or after `row` of the
-// trail all of them. Of a trail that is shorter by now they are what they are for `row` 0.
+// The events that `command` asks for, the newest last: the last `command.most`, or after `row` of
+// the trail all of them. Of a trail that is shorter by now they are what they are for `row` 0.
 absl::StatusOr<v1::ListEventsResponse> EventsAfter(uint64_t row, const ListEvents& command,
                                                    Connection& connection);
 
