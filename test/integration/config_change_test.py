@@ -340,7 +340,7 @@ class ConfigChangeTest(ConfigTrials):
             'sessions.lease': lambda v: ['2s'], 'reconciler.attach_timeout': lambda v: ['2s'],
             'reconciler.discover_period': lambda v: ['1s'],
         }
-        for seed, trial in of_today(enumerate(self.changes_of(self.fm, others), 1)):
+        for seed, trial in of_today(enumerate(self.changes_of(self.fm, others), 1), 6):
             with self.subTest(str(trial)), self.counted('cxlpool-fm'):
                 self.trial_of_manager(trial, seed)
         self.check_cold()
@@ -365,7 +365,7 @@ class ConfigChangeTest(ConfigTrials):
             'emulated.bridge.window': lambda v: ['1GiB'],
         }
         (directory / 'elsewhere/hosts/host-a').mkdir(parents=True, exist_ok=True)
-        for seed, trial in of_today(enumerate(self.changes_of(self.agent, others), 1001)):
+        for seed, trial in of_today(enumerate(self.changes_of(self.agent, others), 1001), 6):
             with self.subTest(str(trial)), self.counted('cxlpool-agent'):
                 self.trial_of_agent(trial, seed)
         self.check_cold()

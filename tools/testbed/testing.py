@@ -21,7 +21,7 @@ EVERY_CASE = bool(os.environ.get('CXLPOOL_EVERY_CASE'))  # tools/test --long set
 
 
 def of_today(cases, parts=3):
-    """Every third of these cases, others each day, so that a run stays short; with EVERY_CASE all of them."""
+    """One of so many parts of these cases, another each day, so that a run stays short; with EVERY_CASE all of them."""
     cases = list(cases)
     if EVERY_CASE:
         return cases
