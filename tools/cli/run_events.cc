@@ -11,7 +11,8 @@
 
 namespace cxlpool::cli {
 
-// The manager has the newest first. Here they are last: next to where a person types.
+// The manager has the newest first. Here they are last: next to where a person types. Who knows
+// those up to `row` asks every other second, and mostly for a few: pages are small then.
 absl::StatusOr<v1::ListEventsResponse> EventsAfter(uint64_t row, const ListEvents& command,
                                                    Connection& connection) {
   v1::ListEventsResponse all;
@@ -21,7 +22,8 @@ absl::StatusOr<v1::ListEventsResponse> EventsAfter(uint64_t row, const ListEvent
   bool enough = false;
   while (!enough) {
     const uint64_t left = most - static_cast<uint64_t>(all.events_size());
-    request.set_page_size(static_cast<uint32_t>(std::min<uint64_t>(left, 1000)));
+    const uint64_t page_size = std::min<uint64_t>(left, row == 0 ? 1000 : 100);
+    request.set_page_size(static_cast<uint32_t>(page_size));
     const auto page = connection.Send(request);
     if (!page.ok()) return page.status();
     const bool newest = request.page_token().empty() && page->events_size() != 0;

@@ -77,12 +77,8 @@ absl::Status WatchRegionList(const ListRegions& command, Connection& connection,
 
 // What happened stays as it was printed; what has happened since follows it.
 absl::Status WatchEvents(const ListEvents& command, Connection& connection, Printer& printer) {
-  Printer page{.out = printer.out,
-               .err = printer.err,
-               .format = printer.format,
-               .headers = printer.headers,
-               .columns = printer.columns,
-               .one_of_many = true};
+  Printer page = printer;
+  page.one_of_many = true;
   uint64_t shown = 0;
   while (true) {
     const auto events = EventsAfter(shown, command, connection);

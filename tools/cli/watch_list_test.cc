@@ -138,6 +138,7 @@ TEST_F(WatchListTest, EventsArePrintedOnceAndNewOnesFollow) {
     resources += line[line.find("regions/") + 8];
   }
   EXPECT_EQ(resources, "abcde");
+  EXPECT_EQ(fake_.manager.ListEvents_calls.requests[1].page_size(), 100u);  // Each time it looks.
   EXPECT_EQ(fake_.pacer.sleeps, std::vector<absl::Duration>(3, absl::Seconds(2)));
 }
 

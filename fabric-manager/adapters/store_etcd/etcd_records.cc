@@ -38,7 +38,7 @@ bool IsPassing(const absl::Status& status) {
 }
 
 absl::Status Closing() {
-  return absl::CancelledError("the store is closing; make the backup again");
+  return absl::CancelledError("the store is closing; try again");
 }
 
 }  // namespace
