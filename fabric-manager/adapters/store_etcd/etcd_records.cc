@@ -37,9 +37,7 @@ bool IsPassing(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsOutOfRange(status);
 }
 
-absl::Status Closing() {
-  return absl::CancelledError("the store is closing; try again");
-}
+absl::Status Closing() { return absl::CancelledError("the store is closing; try again"); }
 
 }  // namespace
 
