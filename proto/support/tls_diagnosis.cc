@@ -5,6 +5,7 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -37,6 +38,32 @@ constexpr absl::Duration kAlertWait = absl::Milliseconds(500);
 absl::Status NotTrusted(const std::string& message, const std::string& remedy) {
   return Refuse(absl::StatusCode::kUnauthenticated, "MANAGER_NOT_TRUSTED", message, remedy);
 }
+
+// OpenSSL writes to its socket with write(2): what the manager has closed meanwhile answers with
+// SIGPIPE, which ends a program that leaves that signal alone, as the CLI does for the sake of its
+// output. While one of these lives this thread has none; any that came is taken off.
+class NoBrokenPipes {
+ public:
+  NoBrokenPipes() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    others_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoBrokenPipes() {
+    const timespec at_once = {};
+    if (!others_) sigtimedwait(&pipe_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoBrokenPipes(const NoBrokenPipes&) = delete;
+  NoBrokenPipes& operator=(const NoBrokenPipes&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool others_ = false;  // One was pending already: it is not ours to take.
+};
 
 // Until `fd` is ready for `events`, or the deadline has passed.
 bool Await(int fd, short events, absl::Time deadline) {
@@ -192,6 +219,7 @@ absl::Status DiagnoseManager(const std::string& address, const std::string& serv
   const absl::Time deadline = absl::Now() + timeout;
   const absl::StatusOr<Address> parsed = ParseAddress(address);
   if (!parsed.ok()) return absl::OkStatus();
+  const NoBrokenPipes no_broken_pipes;
   const std::unique_ptr<SSL_CTX, Free<SSL_CTX_free>> context(SSL_CTX_new(TLS_client_method()));
   if (context == nullptr || !Prepare(context.get(), material)) {
     ERR_clear_error();

@@ -4,19 +4,27 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <thread>
 
 #include "absl/time/clock.h"
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
+#include "proto/support/openssl.h"
 #include "proto/support/peer_identity.h"
 #include "proto/support/refusal.h"
 #include "proto/support/status_wire.h"
 #include "proto/support/tls_diagnosis.h"
+#include "proto/support/unique_fd.h"
 #include "tools/pki/certificate.h"
 
 namespace cxlpool {
@@ -427,6 +435,42 @@ TEST_F(TlsDiagnosisTest, WhereNothingIsWrongNothingIsFound) {
   EXPECT_TRUE(Diagnose().ok()) << Diagnose();
   server_->Shutdown();
   EXPECT_TRUE(Diagnose().ok()) << "nobody is there";
+}
+
+// As one does that has more connections than it takes: between our first bytes and our last ones.
+// What is written then would end a program that does not ignore SIGPIPE.
+TEST_F(TlsDiagnosisTest, AManagerThatHangsUpAmidTheHandshakeEndsNoProgram) {
+  const auto pair = pki::MakeLeaf(authority_, Request("cxlpool://manager/fm", true));
+  const auto certificate = openssl::BioOf(pair->cert), key = openssl::BioOf(pair->key);
+  SSL_CTX* context = SSL_CTX_new(TLS_server_method());
+  const openssl::Certificate leaf(PEM_read_bio_X509(certificate.get(), nullptr, nullptr, nullptr));
+  const openssl::Key secret(PEM_read_bio_PrivateKey(key.get(), nullptr, nullptr, nullptr));
+  ASSERT_EQ(SSL_CTX_use_certificate(context, leaf.get()), 1);
+  ASSERT_EQ(SSL_CTX_use_PrivateKey(context, secret.get()), 1);
+
+  sockaddr_un name = {};
+  name.sun_family = AF_UNIX;
+  (directory_ + "/manager").copy(name.sun_path, sizeof(name.sun_path) - 1);
+  address_ = "unix:" + directory_ + "/manager";
+  const UniqueFd listening(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(listening.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
+  ASSERT_EQ(listen(listening.get(), 1), 0);
+
+  constexpr int kTimes = 20;
+  std::thread manager([&] {
+    for (int time = 0; time < kTimes; ++time) {
+      const UniqueFd client(accept4(listening.get(), nullptr, nullptr, SOCK_NONBLOCK));
+      pollfd hello = {client.get(), POLLIN, 0};
+      poll(&hello, 1, /*timeout=*/20'000);
+      SSL* ssl = SSL_new(context);
+      SSL_set_fd(ssl, client.get());
+      EXPECT_EQ(SSL_get_error(ssl, SSL_accept(ssl)), SSL_ERROR_WANT_READ);
+      SSL_free(ssl);
+    }
+  });
+  for (int time = 0; time < kTimes; ++time) EXPECT_TRUE(Diagnose().ok());
+  manager.join();
+  SSL_CTX_free(context);
 }
 
 TEST(PeerIdentityTest, UrisAreReadByTheirRole) {

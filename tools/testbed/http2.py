@@ -1,5 +1,6 @@
 """Raw HTTP/2 over TLS: what a hostile client of the manager sends, and one that times its calls."""
 
+import multiprocessing
 import select
 import socket
 import ssl
@@ -143,17 +144,44 @@ class Connection:
         return self.await_end(stream) and stream in self.got_data
 
 
-def meter(port, context, path, stop, result):
-    """Somebody who makes that call every few milliseconds on one connection. Puts milliseconds; -1: a call was not answered."""
-    connection = Connection(port, context)
-    times, stream = [], 1
-    while not stop.is_set():
-        began = time.monotonic()
-        good = connection.call(stream, path)
-        times.append((time.monotonic() - began) * 1000 if good else -1)
-        if not good:
-            break
-        stream += 2
-        time.sleep(0.004)
-    connection.close()
-    result.put(times)
+class Meter:
+    """Somebody who makes a call every few milliseconds on one connection, in a process of its own, from the beginning of a
+    `with` to its end. The first call has been answered once the body begins. `times`: milliseconds of each."""
+
+    def __init__(self, port, context, path):
+        fork = multiprocessing.get_context('fork')
+        self.begun, self.stop, self.result, self.times = fork.Event(), fork.Event(), fork.Queue(), []
+        self.process = fork.Process(target=self._run, args=(port, context, path))
+
+    def __enter__(self):
+        self.process.start()
+        if not self.begun.wait(30):
+            self.process.kill()
+            raise TimeoutError('the first call was not answered within 30 s')
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.times = self.result.get(timeout=30)
+        self.process.join(10)
+
+    def p99(self):
+        """Of calls that were all answered."""
+        assert -1 not in self.times, f'call {len(self.times)} was not answered'
+        return sorted(self.times)[len(self.times) * 99 // 100]
+
+    def _run(self, port, context, path):
+        """Puts the times; -1, and nothing after it: a call that was not answered."""
+        connection = Connection(port, context)
+        times, stream = [], 1
+        while not self.stop.is_set():
+            began = time.monotonic()
+            good = connection.call(stream, path)
+            times.append((time.monotonic() - began) * 1000 if good else -1)
+            if not good:
+                break
+            self.begun.set()
+            stream += 2
+            time.sleep(0.004)
+        connection.close()
+        self.result.put(times)
