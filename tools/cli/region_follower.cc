@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "proto/support/refusal.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -12,8 +11,7 @@ using Event = v1::WatchRegionsResponse;
 // The stream is worth resuming. ABORTED and CANCELLED: the manager is stopping.
 bool MayResume(const absl::Status& status) {
   return status.ok() || IsTransient(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsAborted(status) || absl::IsCancelled(status) ||
-         (absl::IsResourceExhausted(status) && ReasonOf(status) == "WATCH_TOO_SLOW");
+         absl::IsAborted(status) || absl::IsCancelled(status);
 }
 
 }  // namespace

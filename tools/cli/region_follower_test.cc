@@ -104,15 +104,6 @@ TEST_F(RegionFollowerTest, AQuietStreamIsResumedWithoutAPause) {
   EXPECT_EQ(fake_.manager.watch_limits[1], RegionFollower::kStreamLife);
 }
 
-TEST_F(RegionFollowerTest, ASlowReaderResumes) {
-  fake_.manager.streams = {
-      {{Synced(5)}, Refused(absl::StatusCode::kResourceExhausted, "WATCH_TOO_SLOW")},
-      {{Changed(MakeRegion(kAllocated, 6))}, Away()},
-  };
-  passed_.stop_after = 2;
-  EXPECT_TRUE(Follow({}).ok());
-}
-
 TEST_F(RegionFollowerTest, StopsWhenItsTimeIsUp) {
   fake_.manager.streams.assign(100, Quiet());
   const absl::Duration begin = fake_.pacer.Elapsed();
