@@ -192,6 +192,8 @@ class HealthWatch final : public OneRequestCall {
   void OnDone() override {
     // Maybe the last reference: it goes after the lock.
     const std::shared_ptr<HealthWatch> self = std::move(self_);
+    // SetServing may keep the stream for a while yet, and the call's context goes now.
+    GiveBackPlace();
     MutexLock lock(health_->mutex_);
     health_->watches_.erase(self);
   }
