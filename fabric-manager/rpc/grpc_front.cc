@@ -98,13 +98,12 @@ absl::Status GrpcFront::ListenOn(const ListenAddress& listen, const std::shared_
   return absl::OkStatus();
 }
 
-bool GrpcFront::Shutdown(absl::Duration grace) {
+void GrpcFront::Shutdown(absl::Duration grace) {
   listener_.Stop();
-  if (server_ == nullptr) return false;
+  if (server_ == nullptr) return;
   server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
   server_->Wait();
   server_.reset();
-  return true;
 }
 
 }  // namespace cxlpool::fm

@@ -38,8 +38,8 @@ class GrpcFront {
   Listener& listener() { return listener_; }
 
   // Frees the addresses at once, then ends calls and streams; those that are not over by `grace`
-  // are cancelled. False: it had not started, or has been shut down before.
-  bool Shutdown(absl::Duration grace);
+  // are cancelled. Again, or where it had not started: no effect.
+  void Shutdown(absl::Duration grace);
 
   // Ports in the order of `listen`, 0 for a Unix socket: what port 0 became.
   const std::vector<int>& ports() const { return ports_; }
