@@ -10,9 +10,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "proto/support/log.h"
+#include "proto/support/loop.h"
 #include "proto/support/mutex.h"
 
 namespace cxlpool {
@@ -22,12 +22,17 @@ constexpr absl::Duration kSeldom = absl::Seconds(10);
 constexpr absl::Duration kRecent = absl::Seconds(2);
 
 struct LogState {
+  // Times are Clock::Elapsed: somebody may set the other clock back.
+  const SystemClock clock;
   Mutex mutex;
-  // By place in gRPC's source: when a line was last written, and how many were not since then.
-  std::map<std::pair<std::string, int>, std::pair<absl::Time, uint64_t>> lines
-      ABSL_GUARDED_BY(mutex);
+  struct Place {
+    absl::Duration last = -absl::InfiniteDuration();  // When a line was last written.
+    uint64_t left_out = 0;                            // Since then.
+  };
+  // By place in gRPC's source.
+  std::map<std::pair<std::string, int>, Place> lines ABSL_GUARDED_BY(mutex);
   std::string handshake ABSL_GUARDED_BY(mutex);
-  absl::Time handshake_time ABSL_GUARDED_BY(mutex) = absl::InfinitePast();
+  absl::Duration handshake_time ABSL_GUARDED_BY(mutex) = -absl::InfiniteDuration();
 };
 
 // Never destroyed: gRPC's threads may log until the very end.
@@ -53,7 +58,7 @@ void Log(gpr_log_func_args* args) {
   uint64_t before = 0;
   {
     MutexLock lock(state.mutex);
-    const absl::Time now = absl::Now();
+    const absl::Duration now = state.clock.Elapsed();
     if (absl::StrContains(file, "ssl_transport_security") ||
         absl::StrContains(file, "security_handshaker")) {
       state.handshake = HandshakeReason(args->message);
@@ -88,7 +93,7 @@ void RouteGrpcLog() {
 std::string LastHandshakeError() {
   LogState& state = TheLogState();
   MutexLock lock(state.mutex);
-  return absl::Now() - state.handshake_time < kRecent ? state.handshake : "";
+  return state.clock.Elapsed() - state.handshake_time < kRecent ? state.handshake : "";
 }
 
 }  // namespace cxlpool

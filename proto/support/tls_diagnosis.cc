@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/support/address.h"
+#include "proto/support/loop.h"
 #include "proto/support/openssl.h"
 #include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
@@ -65,14 +66,17 @@ class NoBrokenPipes {
   bool others_ = false;  // One was pending already: it is not ours to take.
 };
 
+// Deadlines are of Clock::Elapsed: a machine whose clock was wrong may be setting it just now.
+absl::Duration Elapsed() { return SystemClock().Elapsed(); }
+
 // Until `fd` is ready for `events`, or the deadline has passed.
-bool Await(int fd, short events, absl::Time deadline) {
-  const int64_t left_ms = std::max<int64_t>(absl::ToInt64Milliseconds(deadline - absl::Now()), 0);
+bool Await(int fd, short events, absl::Duration deadline) {
+  const int64_t left_ms = std::max<int64_t>(absl::ToInt64Milliseconds(deadline - Elapsed()), 0);
   pollfd poll_fd = {fd, events, 0};
   return ::poll(&poll_fd, 1, static_cast<int>(left_ms)) > 0;
 }
 
-bool Connect(int fd, const sockaddr* address, socklen_t size, absl::Time deadline) {
+bool Connect(int fd, const sockaddr* address, socklen_t size, absl::Duration deadline) {
   if (::connect(fd, address, size) == 0) return true;
   if (errno != EINPROGRESS || !Await(fd, POLLOUT, deadline)) return false;
   int error = 0;
@@ -81,7 +85,7 @@ bool Connect(int fd, const sockaddr* address, socklen_t size, absl::Time deadlin
 }
 
 // Not valid: no process answers there.
-UniqueFd Dial(const Address& address, absl::Time deadline) {
+UniqueFd Dial(const Address& address, absl::Duration deadline) {
   constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
   if (address.is_unix()) {
     sockaddr_un to = {};
@@ -123,7 +127,7 @@ bool Prepare(SSL_CTX* context, const TlsMaterial& material) {
 // Repeats `step`, which is one of OpenSSL's on a non-blocking socket, until it is through. What
 // SSL_get_error answers for the last.
 template <typename Step>
-int Through(SSL* ssl, int fd, absl::Time deadline, Step step) {
+int Through(SSL* ssl, int fd, absl::Duration deadline, Step step) {
   while (true) {
     ERR_clear_error();
     const int result = step();
@@ -216,7 +220,7 @@ absl::Status JudgeManager(X509* leaf, const std::string& address, const std::str
 
 absl::Status DiagnoseManager(const std::string& address, const std::string& server_name,
                              const TlsMaterial& material, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Duration deadline = Elapsed() + timeout;
   const absl::StatusOr<Address> parsed = ParseAddress(address);
   if (!parsed.ok()) return absl::OkStatus();
   const NoBrokenPipes no_broken_pipes;
@@ -237,7 +241,7 @@ absl::Status DiagnoseManager(const std::string& address, const std::string& serv
   }
   if (found.ok() && shaken == SSL_ERROR_NONE) {
     char byte = 0;
-    const absl::Time wait = std::min(deadline, absl::Now() + kAlertWait);
+    const absl::Duration wait = std::min(deadline, Elapsed() + kAlertWait);
     const int read =
         Through(ssl.get(), fd.get(), wait, [&] { return SSL_read(ssl.get(), &byte, 1); });
     if (material.cert.empty() && read != SSL_ERROR_NONE && read != SSL_ERROR_WANT_READ) {

@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
 #include "proto/support/refusal.h"
@@ -99,7 +99,7 @@ BackupCopy::~BackupCopy() {
 // steps are in the copy too: both use the source's one connection, so SQLite writes each changed
 // page to the copy as well.
 absl::StatusOr<bool> BackupCopy::Step(absl::Duration budget) {
-  const absl::Time end = absl::Now() + budget;
+  const auto end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(budget);
   do {
     const int code = sqlite3_backup_step(backup_, kPagesPerStep);
     if (code == SQLITE_OK) continue;
@@ -107,7 +107,7 @@ absl::StatusOr<bool> BackupCopy::Step(absl::Duration budget) {
     if (code != SQLITE_DONE || finished != SQLITE_OK) return Failed();
     if (absl::Status status = MarkClean(); !status.ok()) return status;
     return true;
-  } while (absl::Now() < end);
+  } while (std::chrono::steady_clock::now() < end);
   return false;
 }
 
