@@ -95,13 +95,15 @@ int Run(const std::string& file) {
   auto tls = LoadTlsOf(config);
   if (!tls.ok()) return Fail(tls.status());
   if (absl::Status status = CheckPaths(config); !status.ok()) return Fail(status);
+  const auto etcd_certificates = EtcdCertificatesOf(config);
+  if (!etcd_certificates.ok()) return Fail(etcd_certificates.status());
   auto fence = config.store == FmConfig::StoreKind::kEtcd ? SelfFence::Make() : nullptr;
   if (!fence.ok()) return Fail(fence.status());
   metrics::Counter resent;
   auto store = MakeStore(config, fence->get(), &resent);
   if (!store.ok()) return Fail(store.status());
-  CertificateKeeper certificates(kSubject, *tls);
-  Manager manager(config, *std::move(store), *std::move(tls), &resent);
+  CertificateKeeper certificates(kSubject, *tls, absl::Now, *etcd_certificates);
+  Manager manager(config, *std::move(store), *std::move(tls), *etcd_certificates, &resent);
   const auto await = [&] {
     return AwaitEnd(
         signals,
@@ -169,14 +171,19 @@ int CheckConfig(const std::string& file) {
     if (status.ok()) tls = *loaded;
   }
   if (status.ok()) status = CheckPaths(*config);
+  std::vector<CertificateEnd> ends;
+  if (tls != nullptr) ends = EndsOf(*tls->current());
+  if (status.ok()) {
+    const auto etcd = EtcdCertificatesOf(*config);
+    status = etcd.status();
+    if (status.ok()) ends.insert(ends.end(), etcd->begin(), etcd->end());
+  }
   if (!status.ok()) {
     std::cerr << kSubject << ": " << status.message() << "\n";
     return kBadUsage;
   }
-  if (tls != nullptr) {
-    for (const std::string& warning : ExpiryWarnings(*tls->current(), absl::Now())) {
-      std::cerr << kSubject << ": warning: " << warning << "\n";
-    }
+  for (const std::string& warning : ExpiryWarnings(ends, absl::Now())) {
+    std::cerr << kSubject << ": warning: " << warning << "\n";
   }
   std::cout << file << ": OK\n";
   return EXIT_SUCCESS;

@@ -69,12 +69,13 @@ struct Manager::Leader {
 };
 
 Manager::Manager(FmConfig config, std::unique_ptr<Store> store, std::shared_ptr<TlsSource> tls,
-                 const metrics::Counter* resent)
+                 std::vector<CertificateEnd> etcd_certificates, const metrics::Counter* resent)
     : config_(std::move(config)),
       resent_(resent),
       admins_(config_.admins),
       store_(std::move(store)),
       tls_(std::move(tls)),
+      etcd_certificates_(std::move(etcd_certificates)),
       writer_(WriterOptionsOf(config_), &loop_, &clock_, store_.get(), &views_, &watch_) {}
 
 Manager::~Manager() = default;
@@ -137,6 +138,7 @@ absl::Status Manager::Serve() {
   ServerOptions options = ServerOptionsOf(config_, leader_->driver->capabilities(), tls_);
   options.meters = &writer_.meters();
   options.epoch = epoch_ = epoch;
+  options.etcd_certificates = etcd_certificates_;
   auto server = RpcServer::Start(options, &loop_, &leader_->pool, &leader_->sessions, store_.get(),
                                  &views_, &watch_);
   if (!server.ok()) return server.status();
@@ -282,6 +284,10 @@ std::string Manager::Metrics() {
     const auto material = tls_->current();
     facts.certificate = material->leaf.not_after;
     facts.authority = material->authority.not_after;
+  }
+  if (!etcd_certificates_.empty()) {
+    facts.etcd_certificate = etcd_certificates_.front().facts.not_after;
+    facts.etcd_authority = etcd_certificates_.back().facts.not_after;
   }
   facts.replica.replicated = config_.store == FmConfig::StoreKind::kEtcd;
   facts.replica.epoch = epoch_;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -55,9 +56,10 @@ class OwnerSeen {
 // One thread makes, opens, serves and ends it.
 class Manager {
  public:
-  // `resent`: where the store counts the requests that it sent again. Outlives this.
+  // `etcd_certificates`: EtcdCertificatesOf, as they were when the store was made. `resent`: where
+  // the store counts the requests that it sent again. Outlives this.
   Manager(FmConfig config, std::unique_ptr<Store> store, std::shared_ptr<TlsSource> tls,
-          const metrics::Counter* resent);
+          std::vector<CertificateEnd> etcd_certificates, const metrics::Counter* resent);
   ~Manager();
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
@@ -103,6 +105,7 @@ class Manager {
   std::unique_ptr<Store> store_;
   FabricTimes fabric_times_;
   const std::shared_ptr<TlsSource> tls_;  // Null: every address is insecure.
+  const std::vector<CertificateEnd> etcd_certificates_;
   Loop loop_{"fm-writer"};
   Writer writer_;
   std::unique_ptr<Leader> leader_;  // Null: it stands by.

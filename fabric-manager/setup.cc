@@ -167,19 +167,30 @@ absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const FmConfig& config) {
 }
 
 // TlsErrorAt names files as keys of [tls]; these are keys of [store].
-absl::Status CheckEtcdTls(const FmConfig& config) {
+absl::StatusOr<std::vector<CertificateEnd>> EtcdCertificatesOf(const FmConfig& config) {
   const FmConfig::Etcd& etcd = config.etcd;
-  if (config.store != FmConfig::StoreKind::kEtcd || etcd.ca.empty()) return absl::OkStatus();
+  std::vector<CertificateEnd> ends;
+  if (config.store != FmConfig::StoreKind::kEtcd || etcd.ca.empty()) return ends;
   const TlsFiles files = {.ca = etcd.ca, .cert = etcd.cert, .key = etcd.key};
-  const absl::Status status = LoadTls(files).status();
-  if (status.ok()) return status;
+  const absl::StatusOr<TlsMaterial> material = LoadTls(files);
+  if (material.ok()) {
+    ends.push_back({absl::StrCat("the certificate for etcd in ", etcd.cert), material->leaf,
+                    "issue a new one where etcd's authority is kept (`cxlpool pki renew operator "
+                    "NAME`), put it in its place and restart the manager, a standby first"});
+    ends.push_back({absl::StrCat("the authority of etcd in ", etcd.ca), material->authority,
+                    "make a new one and issue every certificate of etcd's again "
+                    "(docs/replicated.md, Set up etcd)"});
+    return ends;
+  }
   std::map<std::string, std::string> where;
   for (const std::string key : {"ca", "cert", "key"}) {
     const auto found = config.where.find("store." + key);
     if (found != config.where.end()) where["tls." + key] = found->second;
   }
-  return TlsErrorAt(status, files, where);
+  return TlsErrorAt(material.status(), files, where);
 }
+
+absl::Status CheckEtcdTls(const FmConfig& config) { return EtcdCertificatesOf(config).status(); }
 
 absl::Status CheckPaths(const FmConfig& config) {
   if (absl::Status status = CheckEtcdTls(config); !status.ok()) return status;

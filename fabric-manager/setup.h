@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -44,8 +45,12 @@ std::optional<uint64_t> StoreBytes(const FmConfig& config);
 // file, line and key of the configuration.
 absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const FmConfig& config);
 
-// Whether this manager can show itself to etcd by the files that the configuration names; nothing
-// to judge without them. Errors as LoadTls, behind the file, line and key of the configuration.
+// The certificate that this manager shows to etcd, and etcd's authority, by the files that the
+// configuration names; none without them. A store reads them once, when it is made. Errors as
+// LoadTls, behind the file, line and key of the configuration.
+absl::StatusOr<std::vector<CertificateEnd>> EtcdCertificatesOf(const FmConfig& config);
+
+// Whether this manager can show itself to etcd: errors as EtcdCertificatesOf.
 absl::Status CheckEtcdTls(const FmConfig& config);
 
 // Whether the directories of the store and of the fabric are there, or can be made, and belong to

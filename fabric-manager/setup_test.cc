@@ -260,6 +260,27 @@ TEST_F(SetupTest, EachDriverIsOpenedByItsName) {
   }
 }
 
+TEST_F(SetupTest, CertificatesForEtcdAreKnownByTheirEnds) {
+  EXPECT_TRUE(EtcdCertificatesOf(Parse(kEmulated)).value().empty());
+  Issue(pki::LeafRole::kOperator, "fm-a", 20);
+  FmConfig config = Parse(kEmulated);
+  config.store = FmConfig::StoreKind::kEtcd;
+  EXPECT_TRUE(EtcdCertificatesOf(config).value().empty());  // At loopback addresses.
+  config.etcd.ca = directory_ + "/pki/ca.pem";
+  config.etcd.cert = directory_ + "/pki/operator-fm-a.pem";
+  config.etcd.key = directory_ + "/pki/operator-fm-a.key";
+  const auto ends = EtcdCertificatesOf(config);
+  ASSERT_TRUE(ends.ok()) << ends.status();
+  ASSERT_EQ(ends->size(), 2u);
+  EXPECT_THAT(ends->front().what, HasSubstr(config.etcd.cert));
+  EXPECT_THAT(ends->back().what, HasSubstr(config.etcd.ca));
+  const auto warnings = ExpiryWarnings(*ends, absl::Now());
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr("restart"));
+  config.etcd.key = directory_ + "/pki/manager-fm.key";
+  EXPECT_EQ(ReasonOf(EtcdCertificatesOf(config).status()), "TLS_KEY_MISMATCH");
+}
+
 TEST_F(SetupTest, BackupsOfEtcdAreMadeWhereTheUnitKeepsState) {
   const FmConfig config =
       Parse(kEmulated, {{"path = \"DIR/store/pool.db\"",

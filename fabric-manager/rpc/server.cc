@@ -21,9 +21,15 @@
 namespace cxlpool::fm {
 namespace {
 
-std::function<std::vector<CertificateEnd>()> CertificatesOf(std::shared_ptr<TlsSource> tls) {
-  if (tls == nullptr) return nullptr;
-  return [tls = std::move(tls)] { return EndsOf(*tls->current()); };
+std::function<std::vector<CertificateEnd>()> CertificatesOf(const ServerOptions& options) {
+  return [tls = options.tls, etcd = options.etcd_certificates] {
+    std::vector<CertificateEnd> ends = etcd;
+    if (tls != nullptr) {
+      const std::vector<CertificateEnd> own = EndsOf(*tls->current());
+      ends.insert(ends.begin(), own.begin(), own.end());
+    }
+    return ends;
+  };
 }
 
 // What belongs together for as long as it listens. A member is used by those that come after it,
@@ -35,7 +41,7 @@ class Server final : public RpcServer {
       : refusal_trail_(&clock_, &answers_,
                        [pool](auto refusals) { pool->RecordRefusals(std::move(refusals)); }),
         server_health_(&clock_, &answers_, &health_, &refused_,
-                       {options.meters, CertificatesOf(options.tls)}),
+                       {options.meters, CertificatesOf(options)}),
         backups_(store, options.store_directory, &answers_, options.meters),
         pool_(pool, views, watch, &answers_, options.fabric),
         inventory_(pool, views, &backups_, &answers_, &server_health_, options.fabric.driver),

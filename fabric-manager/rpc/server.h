@@ -29,6 +29,8 @@ struct ServerOptions {
   std::string store_directory;      // Where a backup may be written; empty: the store has none.
   uint64_t epoch = 0;               // Under which it leads; 0: there are no replicas.
   Meters* meters = nullptr;         // Counts calls and backups; null: nobody does.
+  // By which it and etcd know each other, for `cxlpool doctor`.
+  std::vector<CertificateEnd> etcd_certificates = {};
 };
 
 class RpcServer {

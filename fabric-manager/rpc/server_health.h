@@ -21,7 +21,7 @@
 namespace cxlpool::fm {
 
 // What the manager knows of itself. `meters`, null: nothing is counted. `certificates`: EndsOf its
-// own, any thread; null: it has none.
+// own, and those for etcd; any thread; null: it has none.
 struct OwnFacts {
   const Meters* meters = nullptr;
   std::function<std::vector<CertificateEnd>()> certificates = nullptr;

@@ -41,7 +41,10 @@ struct ManagerFacts {
   std::optional<uint64_t> store_bytes = {};    // Nothing: it is in memory.
   std::optional<absl::Time> certificate = {};  // When the manager's own ends; nothing: it has none.
   std::optional<absl::Time> authority = {};    // When the one of its authority ends.
-  const FabricTimes* fabric = nullptr;         // Null: nobody measures.
+  // The same of those by which it and etcd know each other.
+  std::optional<absl::Time> etcd_certificate = {};
+  std::optional<absl::Time> etcd_authority = {};
+  const FabricTimes* fabric = nullptr;  // Null: nobody measures.
   ReplicaFacts replica = {};
 };
 

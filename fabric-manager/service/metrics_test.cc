@@ -252,6 +252,26 @@ TEST(ManagerMetricsTest, TheAuditTrail) {
   EXPECT_THAT(text, HasSubstr("cxlpool_audit_anchor_timestamp_seconds 1700000000\n"));
 }
 
+// The files for etcd are read once: nobody would see them end before a new start fails.
+TEST(ManagerMetricsTest, TheEndOfEachCertificateIsShownAlsoByAStandby) {
+  const absl::Time end = absl::FromUnixSeconds(1'900'000'500);
+  const std::string name = "cxlpool_tls_certificate_not_after_timestamp_seconds";
+  const std::string both = StandbyMetrics({.certificate = kMetricsNow,
+                                           .authority = kMetricsNow,
+                                           .etcd_certificate = end,
+                                           .etcd_authority = end});
+  for (const char* which :
+       {"{certificate=\"own\"} 1900000000\n", "{certificate=\"authority\"} 1900000000\n",
+        "{certificate=\"etcd\"} 1900000500\n", "{certificate=\"etcd-authority\"} 1900000500\n"}) {
+    EXPECT_THAT(both, HasSubstr(name + which));
+  }
+  // Where every address is insecure.
+  const std::string of_etcd = StandbyMetrics({.etcd_certificate = end, .etcd_authority = end});
+  EXPECT_THAT(of_etcd, HasSubstr(name + "{certificate=\"etcd\"} 1900000500\n"));
+  EXPECT_THAT(of_etcd, Not(HasSubstr("\"own\"")));
+  EXPECT_THAT(StandbyMetrics({}), Not(HasSubstr(name)));
+}
+
 TEST(ManagerMetricsTest, MediaErrorsOfEachDeviceBeginAtZero) {
   PoolForMetrics pool(2, 1, 1);
   pool.meters.media_errors_lost.Add("device-1");

@@ -12,8 +12,12 @@ constexpr absl::Duration kWarnEvery = absl::Hours(24);
 }  // namespace
 
 CertificateKeeper::CertificateKeeper(std::string subject, std::shared_ptr<TlsSource> source,
-                                     std::function<absl::Time()> now)
-    : subject_(std::move(subject)), source_(std::move(source)), now_(std::move(now)) {}
+                                     std::function<absl::Time()> now,
+                                     std::vector<CertificateEnd> others)
+    : subject_(std::move(subject)),
+      source_(std::move(source)),
+      now_(std::move(now)),
+      others_(std::move(others)) {}
 
 bool CertificateKeeper::Reload() {
   if (source_ == nullptr) {
@@ -35,11 +39,14 @@ bool CertificateKeeper::Reload() {
 void CertificateKeeper::Warn() {
   // A clock that was set back must not keep it quiet.
   const absl::Time now = now_();
-  if (source_ == nullptr || (now >= warned_ && now < warned_ + kWarnEvery)) return;
+  if (now >= warned_ && now < warned_ + kWarnEvery) return;
   warned_ = now;
-  for (const std::string& warning : ExpiryWarnings(*source_->current(), now)) {
-    LogWarning(subject_, warning);
+  std::vector<CertificateEnd> ends = others_;
+  if (source_ != nullptr) {
+    const std::vector<CertificateEnd> own = EndsOf(*source_->current());
+    ends.insert(ends.begin(), own.begin(), own.end());
   }
+  for (const std::string& warning : ExpiryWarnings(ends, now)) LogWarning(subject_, warning);
 }
 
 }  // namespace cxlpool

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -16,10 +17,11 @@ namespace cxlpool {
 // Not thread-safe: the thread that waits for signals has it.
 class CertificateKeeper {
  public:
-  // `source` may be null: no TLS, nothing to do. Log lines come under `subject`; `now` is for
-  // tests.
+  // `source` may be null: no TLS. Log lines come under `subject`; `now` is for tests. `others`: of
+  // files that are read once, at the start; it warns of their end, too.
   CertificateKeeper(std::string subject, std::shared_ptr<TlsSource> source,
-                    std::function<absl::Time()> now = absl::Now);
+                    std::function<absl::Time()> now = absl::Now,
+                    std::vector<CertificateEnd> others = {});
 
   // Reads the files again, and logs what came of it. False: they will not do, and what
   // was in use stays in use.
@@ -32,6 +34,7 @@ class CertificateKeeper {
   const std::string subject_;
   const std::shared_ptr<TlsSource> source_;
   const std::function<absl::Time()> now_;
+  const std::vector<CertificateEnd> others_;
   absl::Time warned_ = absl::InfinitePast();
 };
 

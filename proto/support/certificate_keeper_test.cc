@@ -93,6 +93,15 @@ TEST_F(CertificateKeeperTest, ReloadSaysWhatIsInUse) {
   EXPECT_EQ(source_->current()->leaf.serial, in_use);
 }
 
+TEST_F(CertificateKeeperTest, WarnsOfThoseThatAreReadOnceToo) {
+  CertificateEnd other{"the certificate for etcd", source_->current()->leaf, "restart it"};
+  CertificateKeeper keeper("test", nullptr, [this] { return now_; }, {other});
+  EXPECT_EQ(Said([&] { keeper.Warn(); }), "");
+  now_ += absl::Hours(24 * 80);
+  EXPECT_THAT(Said([&] { keeper.Warn(); }), HasSubstr("the certificate for etcd ends on"));
+  EXPECT_EQ(Said([&] { keeper.Warn(); }), "");
+}
+
 TEST_F(CertificateKeeperTest, WithoutTlsThereIsNothingToDo) {
   CertificateKeeper keeper("test", nullptr);
   EXPECT_TRUE(keeper.Reload());

@@ -330,13 +330,17 @@ std::vector<CertificateEnd> EndsOf(const TlsMaterial& material) {
            "(docs/operations.md, Certificates)"}};
 }
 
-std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time now) {
+std::vector<std::string> ExpiryWarnings(const std::vector<CertificateEnd>& ends, absl::Time now) {
   std::vector<std::string> warnings;
-  for (const CertificateEnd& end : EndsOf(material)) {
+  for (const CertificateEnd& end : ends) {
     if (!end.facts.ExpiredAt(now) && !end.facts.EndsSoonAt(now)) continue;
     warnings.push_back(absl::StrCat(end.what, " ", EndText(end.facts, now), " (", end.remedy, ")"));
   }
   return warnings;
+}
+
+std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time now) {
+  return ExpiryWarnings(EndsOf(material), now);
 }
 
 TlsSource::TlsSource(TlsFiles files, CertificateUse use, TlsMaterial material)

@@ -85,6 +85,7 @@ std::vector<CertificateEnd> EndsOf(const TlsMaterial& material);
 
 // Remarks about those that have ended or end within kCertificateWarning, with the remedy; a line
 // each. Empty: nothing.
+std::vector<std::string> ExpiryWarnings(const std::vector<CertificateEnd>& ends, absl::Time now);
 std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time now);
 
 // That neither the leaf nor its authority has ended by `now`. FAILED_PRECONDITION/TLS_EXPIRED,
