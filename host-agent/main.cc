@@ -270,10 +270,12 @@ class Agent {
 // Ends the process if it cannot stop in time, or is asked to stop again. What is online needs no
 // goodbye.
 void ExitWhenOverdue(const sigset_t& signals) {
-  const absl::Time deadline = absl::Now() + kStopDeadline;
+  const SystemClock clock;
+  const absl::Duration deadline = clock.Elapsed() + kStopDeadline;
   int got = SIGHUP;
   while (got == SIGHUP) {  // There is nothing to reload any more.
-    const timespec wait = absl::ToTimespec(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+    const timespec wait =
+        absl::ToTimespec(std::max(deadline - clock.Elapsed(), absl::ZeroDuration()));
     got = ::sigtimedwait(&signals, nullptr, &wait);
   }
   if (got < 0) LogError(kSubject, "could not stop in time: exiting");

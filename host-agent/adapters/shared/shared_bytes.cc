@@ -15,6 +15,7 @@
 #include "host-agent/adapters/shared/shared_machine.h"
 #include "host-agent/support/device_memory.h"
 #include "proto/support/log.h"
+#include "proto/support/loop.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
@@ -350,9 +351,10 @@ absl::StatusOr<SpacePiece> SharedMachine::LookForPiece(const std::string& name,
 
 // Whether all that the pool may give away is zero; false also where that takes too long to say.
 bool SharedMachine::IsAllZero(const SpaceDevice& device, const v1::DeviceMark& mark) {
-  const absl::Time end = absl::Now() + zero_patience_;
+  const SystemClock clock;
+  const absl::Duration end = clock.Elapsed() + zero_patience_;
   for (uint64_t at = mark.reserved_bytes(); at < device.size_bytes; at += kZeroStep) {
-    if (absl::Now() > end) return false;
+    if (clock.Elapsed() > end) return false;
     const uint64_t length = std::min(kZeroStep, device.size_bytes - at);
     bool zero = false;
     const auto look = [&](const OpenPiece& open, size_t size) -> absl::Status {
