@@ -29,18 +29,6 @@ class ManualExecutor : public Executor, public Clock {
   // A crash: drops everything that is queued, and runs nothing more.
   void Halt();
 
-  // Lets time pass until `condition` holds, at most `limit`. Returns whether it held.
-  template <typename Condition>
-  bool AdvanceUntil(Condition condition, absl::Duration limit) {
-    const absl::Duration end = elapsed_ + limit;
-    RunReady();
-    while (!condition()) {
-      if (timers_.empty() || timers_.begin()->first.first > end) return false;
-      Advance(timers_.begin()->first.first - elapsed_);
-    }
-    return true;
-  }
-
  private:
   std::deque<Task> ready_;
   std::map<std::pair<absl::Duration, uint64_t>, Task> timers_;

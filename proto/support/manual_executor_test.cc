@@ -23,13 +23,5 @@ TEST(ManualExecutorTest, TimePassesOnlyWhenTold) {
   EXPECT_EQ(executor.Elapsed() - start, absl::Seconds(3));
 }
 
-TEST(ManualExecutorTest, AdvanceUntilStopsAtTheCondition) {
-  ManualExecutor executor;
-  bool done = false;
-  executor.PostAfter(absl::Seconds(5), [&] { done = true; });
-  EXPECT_FALSE(executor.AdvanceUntil([&] { return done; }, absl::Seconds(4)));
-  EXPECT_TRUE(executor.AdvanceUntil([&] { return done; }, absl::Seconds(6)));
-}
-
 }  // namespace
 }  // namespace cxlpool
