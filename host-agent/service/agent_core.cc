@@ -61,15 +61,6 @@ constexpr size_t kMaxWaitingHellos = 8;
 constexpr absl::Duration kSayAgain = absl::Minutes(10);  // What only an operator can change.
 constexpr char kEventsSubject[] = "events";
 
-std::string Describe(const v1::HostEvent& event) {
-  std::string where;
-  if (event.length_bytes() != 0) {
-    where = absl::StrCat(" at 0x", absl::Hex(event.dpa_bytes()), " + ", event.length_bytes());
-  }
-  return absl::StrCat("serial 0x", absl::Hex(event.serial()), where, ": ", event.text(),
-                      event.bytes_lost() ? " (bytes lost)" : "");
-}
-
 bool SameMemdevs(const HostObservation& a, const HostObservation& b) {
   return std::equal(
       a.memdevs.begin(), a.memdevs.end(), b.memdevs.begin(), b.memdevs.end(),
@@ -212,6 +203,7 @@ void AgentCore::OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen)
   observation_ = *std::move(seen);
   observed_ = true;
   observed_epoch_ = epoch;
+  if (!early_events_.empty()) TakeEvents(std::exchange(early_events_, {}));
   // Before a Welcome it is not known which host regions are to stay.
   if (welcomed_) attachments_.TakeOrphans(observation_, clock_->Elapsed());
   AnswerHellos(absl::OkStatus());
@@ -654,8 +646,16 @@ void AgentCore::SendReports() {
   link_->Send(std::move(changes));
 }
 
+// Before the host was looked at nobody knows whose bytes an event is of: it waits for that.
 void AgentCore::TakeEvents(std::vector<v1::HostEvent> events) {
   if (stopped_) return;
+  if (!observed_ && !CXLPOOL_MUTANT("early-events-are-nobodys")) {
+    for (v1::HostEvent& event : events) {
+      if (early_events_.size() < HostEventLog::kMaxWaiting)
+        early_events_.push_back(std::move(event));
+    }
+    return;
+  }
   bool is_news = events.empty();  // Some were lost.
   for (v1::HostEvent& event : events) {
     for (v1::HostEvent& of : ByMemdev(observation_, std::move(event))) {
@@ -673,7 +673,7 @@ void AgentCore::TakeEvents(std::vector<v1::HostEvent> events) {
 bool AgentCore::AddEvent(v1::HostEvent event) {
   if (!events_.Add(event, clock_->Elapsed())) return false;
   meters_.Count(event);
-  LogWarning(kEventsSubject, Describe(event));
+  LogWarning(kEventsSubject, DescribeEvent(event));
   faults_.Add(event);
   return true;
 }

@@ -235,6 +235,7 @@ class AgentCore {
   AttachmentTable attachments_;
   OpensTable opens_;
   HostEventLog events_;
+  std::vector<v1::HostEvent> early_events_;  // That came before the first look at the host.
   FaultTable faults_;
   SizeTable sizes_;
 

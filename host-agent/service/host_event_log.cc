@@ -97,4 +97,13 @@ std::vector<v1::HostEvent> SurpriseRemovals(const HostObservation& before,
   return events;
 }
 
+std::string DescribeEvent(const v1::HostEvent& event) {
+  std::string where;
+  if (event.length_bytes() != 0) {
+    where = absl::StrCat(" at 0x", absl::Hex(event.dpa_bytes()), " + ", event.length_bytes());
+  }
+  return absl::StrCat("serial 0x", absl::Hex(event.serial()), where, ": ", event.text(),
+                      event.bytes_lost() ? " (bytes lost)" : "");
+}
+
 }  // namespace cxlpool::agent

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -75,6 +76,9 @@ class HostEventLog {
 std::vector<v1::HostEvent> SurpriseRemovals(const HostObservation& before,
                                             const HostObservation& now,
                                             const AttachmentTable& attachments);
+
+// For the log.
+std::string DescribeEvent(const v1::HostEvent& event);
 
 }  // namespace cxlpool::agent
 

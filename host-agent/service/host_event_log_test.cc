@@ -177,6 +177,32 @@ TEST(AgentCoreEventsTest, LostEventsAreAReasonToLookToo) {
   EXPECT_EQ(rig.Calls("CreateHostRegion 0x51"), 2);
 }
 
+// An agent that starts reads at once what the kernel recorded before, and may do so before it has
+// looked at the host: by then it cannot be said whose a host address is.
+TEST(AgentCoreEventsTest, WhatComesBeforeTheFirstLookWaitsForIt) {
+  EventRig rig;
+  rig.memory.plugged = {{1, 0x51}};
+  rig.Start();
+  rig.Connect({MakeOffer(1, v1::Offer::WANT_ONLINE, {{1, 0x51}})});
+  ASSERT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+  constexpr uint64_t kHpa = 0x110000000;
+  ASSERT_EQ(rig.memory.host.regions.size(), 1u);
+  rig.memory.host.regions[0].hpa_bytes = kHpa;
+  rig.NewCore();
+  rig.link.reports.clear();
+  v1::HostEvent page = Poison(0, 0);
+  page.set_hpa_bytes(kHpa + 8192);
+  rig.core->TakeEvents({page, Poison(4096, 0x51)});
+  rig.Start();
+  rig.Connect({MakeOffer(1, v1::Offer::WANT_ONLINE, {{1, 0x51}})});
+  EXPECT_EQ(rig.Kinds(), (std::vector<int>{v1::HostEvent::POISON, v1::HostEvent::POISON}));
+  std::vector<uint64_t> offsets;  // Of what applications are told.
+  for (const FaultTable::Fault& fault : rig.core->faults().faults()) {
+    offsets.push_back(fault.range.offset_bytes);
+  }
+  EXPECT_EQ(offsets, (std::vector<uint64_t>{8192, 4096}));
+}
+
 TEST(AgentCoreEventsTest, AMemdevThatNobodyWantedToGoIsASurprise) {
   EventRig rig;
   rig.memory.plugged = {{1, 0x51}};
