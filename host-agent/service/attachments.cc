@@ -109,7 +109,8 @@ bool CameLater(const Attachment& standing, const Segment& segment) {
   return standing.wanted_online();
 }
 
-// A segment whose want is the same goes on where it was: errors, backoff and tries stay.
+// A segment whose want is the same goes on where it was: errors, backoff and tries stay, and what
+// the drain hook was run for.
 void CarryProgress(const Segment& old, Segment& segment) {
   segment.error = old.error;
   segment.refused = old.refused;
@@ -118,6 +119,11 @@ void CarryProgress(const Segment& old, Segment& segment) {
   segment.hung = old.hung;
   segment.retry_at = old.retry_at;
   segment.desired.failed_remakes = old.desired.failed_remakes;
+  if (CXLPOOL_MUTANT("same-offer-drains-anew")) return;
+  segment.drains = old.drains;
+  segment.drain_again = old.drain_again;
+  segment.drain_at = old.drain_at;
+  segment.drain_error = old.drain_error;
 }
 
 }  // namespace

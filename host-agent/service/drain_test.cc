@@ -177,6 +177,27 @@ TEST_F(DrainTest, AWayDownThatIsTakenBackNeedsItAnewTheNextTime) {
   EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
 }
 
+// As each Welcome does.
+TEST_F(DrainTest, TheSameOfferOnceMoreRunsItNoSooner) {
+  Begin();
+  rig.core->opens().Open({1, "tag-1"}, {.connection = 5, .process = {42, 99}, .name = "r1"},
+                         {0x51});
+  Release();
+  ASSERT_EQ(hook.running.size(), 1u);
+  End(Refuse(absl::StatusCode::kAborted, "DRAIN_HOOK", "it exited with status 3", ""));
+  for (const int pause_ms : {100, 200}) {
+    Release();
+    EXPECT_TRUE(hook.running.empty());
+    EXPECT_EQ(rig.ReportedError(0x51), "HOLDERS");
+    rig.executor.Advance(absl::Milliseconds(pause_ms - 1));
+    EXPECT_TRUE(hook.running.empty()) << pause_ms;
+    rig.executor.Advance(absl::Milliseconds(1));
+    ASSERT_EQ(hook.running.size(), 1u) << pause_ms;
+    End();
+  }
+  EXPECT_THAT(Reasons(), ElementsAre("RELEASE", "HOLDERS", "HOLDERS"));
+}
+
 // While the holders are looked for.
 TEST_F(DrainTest, AHookThatTheConfigurationLosesMeanwhileIsNotRun) {
   Begin();
