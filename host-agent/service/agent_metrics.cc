@@ -7,7 +7,6 @@
 #include "absl/strings/strip.h"
 #include "host-agent/service/agent_core.h"
 #include "host-agent/service/reports.h"
-#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -94,13 +93,13 @@ void AgentMeters::Count(const Step& step, absl::Duration took, const absl::Statu
   if (!status.ok()) Of(step.kind).failures.Add();
   // A DAX device is taken from applications by its unbinding, memory of the kernel by its blocks.
   if (step.kind != Step::Kind::kOfflineBlocks && !step.check_holders) return;
-  const std::string reason = ReasonOf(status);
+  const v1::SegmentError error = ErrorOf(status);
   if (status.ok()) {
     offline_done.Add();
-  } else if (held || reason == "HOLDERS" || reason == "BLOCKS_BUSY") {
-    offline_held.Add();
-  } else if (absl::IsDeadlineExceeded(status)) {
+  } else if (absl::IsDeadlineExceeded(status) || error.cause() == "timeout") {
     offline_timed_out.Add();
+  } else if (held || error.reason() == "HOLDERS" || error.reason() == "BLOCKS_BUSY") {
+    offline_held.Add();
   } else {
     offline_failed.Add();
   }

@@ -39,5 +39,19 @@ TEST_F(AgentMetricsTest, SaysWhatIsOnlineAndHowItGotThere) {
   EXPECT_THAT(down, HasSubstr("cxlpool_agent_step_duration_seconds_count{step=\"UnbindDax\"} 1\n"));
 }
 
+// The kernel was stopped: nobody has said that somebody holds the memory.
+TEST_F(AgentMetricsTest, OfflineThatTookTooLongIsATimeout) {
+  rig.memory.plugged = {{1, 0x51}};
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}, v1::SYSTEM_RAM)});
+  rig.memory.hangs = {0x51};
+  rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}, v1::SYSTEM_RAM));
+  rig.executor.Advance(absl::Seconds(10));
+  ASSERT_EQ(rig.ReportedError(0x51), "BLOCKS_BUSY");
+  const std::string text = Text();
+  EXPECT_THAT(text, HasSubstr("cxlpool_agent_offline_attempts_total{outcome=\"timeout\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("cxlpool_agent_offline_attempts_total{outcome=\"held\"} 0\n"));
+}
+
 }  // namespace
 }  // namespace cxlpool::agent
