@@ -26,18 +26,20 @@ constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
 // Enough for AwaitMemdev to give a memdev to its driver once. Other rungs wait for this, too.
 constexpr absl::Duration kReadyTimeout = absl::Seconds(3);
 
-// Refuses what anybody still uses: a driver its DAX device, or the kernel its memory. The latter
-// may be where kmem was unbound although a block was online. It is asked of a committed region
-// only: one whose memdevs were pulled out has no decoders, so that nobody reaches anything through
-// it, and its blocks stay online until the next boot whether it goes or not.
+// Refuses what anybody still uses: a driver its DAX device, or another that somebody made of it
+// (daxctl create-device), or the kernel its memory. The latter may be where kmem was unbound
+// although a block was online. It is asked of a committed region only: one whose memdevs were
+// pulled out has no decoders, so that nobody reaches anything through it, and its blocks stay
+// online until the next boot whether it goes or not.
 absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
-  const std::vector<DaxDevice> devices = ReadDaxDevices(files);
-  const DaxDevice* const dax = FindDax(devices, region.name);
-  const std::string driver = dax == nullptr ? "" : DaxDriverName(files, dax->name);
-  if (!driver.empty()) {
+  for (const DaxDevice& dax : ReadDaxDevices(files)) {
+    if (dax.region != region.name) continue;
+    const std::string driver = DaxDriverName(files, dax.name);
+    if (driver.empty() && CXLPOOL_MUTANT("first-dax-device-speaks-for-all")) break;
+    if (driver.empty()) continue;
     return Refuse(absl::StatusCode::kFailedPrecondition, "DAX_BOUND",
                   absl::StrCat("host region ", region.name, ": driver ", driver, " has its device ",
-                               dax->name),
+                               dax.name),
                   "unbind it first");
   }
   if (region.committed && !CXLPOOL_MUTANT("destroyed-under-online-blocks")) {

@@ -88,6 +88,18 @@ TEST_F(HostRegionTest, IsNotDestroyedUnderABlockThatStayedOnline) {
   EXPECT_THAT(deleted_, ElementsAre("region0"));
 }
 
+// As after `daxctl destroy-device dax0.0`, which leaves that one empty, and `create-device`.
+TEST_F(HostRegionTest, IsNotDestroyedUnderASecondDaxDeviceThatIsBound) {
+  Machine machine(Kernel());
+  const std::string second = FakeCxl::kRegion + "/dax_region0/dax0.1";
+  host_.Dax("dax0.1", second);
+  host_.Link(second + "/driver", "sys/bus/dax/drivers/device_dax");
+  const absl::Status status = DestroyHostRegionOf(machine, 0x1001);
+  EXPECT_EQ(ReasonOf(status), "DAX_BOUND");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("driver device_dax has its device dax0.1"));
+  EXPECT_THAT(writes_, IsEmpty());
+}
+
 // There is nothing behind it, and its blocks stay whatever becomes of it.
 TEST_F(HostRegionTest, WhatLostItsMemdevGoesThoughItsBlocksStayOnline) {
   Machine machine(Kernel());
