@@ -531,11 +531,10 @@ void AgentCore::OnWelcome(v1::Welcome welcome) {
   welcomed_ = true;
   if (!CXLPOOL_MUTANT("granule-is-not-taken")) pool_granule_bytes_ = welcome.granule_bytes();
   std::vector<AttachmentKey> offered;
-  for (v1::Offer& offer : *welcome.mutable_offers()) {
-    offered.push_back(KeyOf(offer));
-    TakeOffer(std::move(offer));
-  }
+  for (const v1::Offer& offer : welcome.offers()) offered.push_back(KeyOf(offer));
+  // First: what goes must not take the room of what comes.
   if (!CXLPOOL_MUTANT("keep-old-offers")) attachments_.KeepOnly(offered);
+  for (v1::Offer& offer : *welcome.mutable_offers()) TakeOffer(std::move(offer));
   if (on_offers_) on_offers_(nullptr);
   Advance();
 }

@@ -602,6 +602,20 @@ TEST(AgentCoreTest, ATaskIsAnsweredOnlyInTheSessionThatItWasAskedIn) {
   EXPECT_THAT(rig.link.answers, SizeIs(1));
 }
 
+TEST(AgentCoreTest, AWelcomesOffersHaveTheRoomOfThoseThatGo) {
+  CoreRig rig;
+  rig.Start();
+  for (const uint64_t first : {uint64_t{1}, uint64_t{5001}}) {
+    std::vector<v1::Offer> offers;
+    for (uint64_t i = 0; i < kMaxAttachments; ++i) {
+      offers.push_back(MakeOffer(first + i, kOnline, {}));
+    }
+    rig.Connect(std::move(offers));
+    EXPECT_EQ(rig.core->attachments().all().size(), kMaxAttachments);
+    EXPECT_EQ(rig.core->attachments().all().begin()->first.generation, first);
+  }
+}
+
 TEST(AgentCoreTest, CompletionsAfterItsDeathAreDropped) {
   CoreRig rig;
   rig.memory.plugged[1] = 0x51;
