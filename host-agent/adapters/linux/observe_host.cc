@@ -1,6 +1,9 @@
 #include "host-agent/adapters/linux/observe_host.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -11,6 +14,8 @@
 #include "host-agent/adapters/linux/machine/machine.h"
 #include "host-agent/adapters/linux/memory/memory_blocks.h"
 #include "host-agent/adapters/linux/memory/node_room.h"
+#include "proto/support/mutant.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 
@@ -61,8 +66,26 @@ std::vector<int> ReadOwnNodes(const HostFiles& files) {
   return ParseNumberList(files.Read("sys/devices/system/node/has_cpu").value_or(""));
 }
 
+namespace {
+
+// Without the bus there is nothing on it. A bus that cannot be listed has who knows what.
+absl::Status CheckListed(const HostFiles& files) {
+  std::vector<std::string> names;
+  const int error = files.ReadNames(kCxlDevices, names);
+  if (error == 0 || error == ENOENT || CXLPOOL_MUTANT("unread-is-absent")) return absl::OkStatus();
+  return Refuse(
+      absl::StatusCode::kUnavailable, "HOST_UNREADABLE",
+      absl::StrCat("/", kCxlDevices, " cannot be listed: ", ErrnoText(error)),
+      "free memory on this host, or raise LimitNOFILE of cxlpool-agent; it is tried again");
+}
+
+}  // namespace
+
+// Looks before, since what is seen is remembered (KnownTargets), and afterwards: descriptors may
+// have run out in between, and what could not be opened looks as if it were not there.
 absl::StatusOr<HostObservation> ObserveHost(Machine& machine) {
   const HostFiles& files = machine.files;
+  if (absl::Status status = CheckListed(files); !status.ok()) return status;
   const CxlSnapshot snapshot = LookAtCxl(machine);
   const std::vector<DaxDevice> devices = ReadDaxDevices(files);
   const std::vector<PciSlot> slots = machine.slots.Read();
@@ -77,6 +100,7 @@ absl::StatusOr<HostObservation> ObserveHost(Machine& machine) {
   // 0 would say that it is not known.
   observation.page_struct_spare_bytes = std::max<uint64_t>(1, machine.page_struct_spare.Read());
   observation.own_nodes = ReadOwnNodes(files);
+  if (absl::Status status = CheckListed(files); !status.ok()) return status;
   return observation;
 }
 

@@ -13,7 +13,8 @@
 
 namespace cxlpool::agent {
 
-// What is not there is left out; never refused.
+// What is not there is left out.
+// UNAVAILABLE/HOST_UNREADABLE: what there is cannot be known, as without descriptors or memory.
 absl::StatusOr<HostObservation> ObserveHost(Machine& machine);
 
 // The memdevs that sit in hot-plug slots; those soldered in, or without a serial, are not the

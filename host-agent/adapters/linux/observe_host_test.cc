@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "proto/support/refusal.h"
 #include "test/rigs/fake_host_for_test.h"
 #include "test/rigs/snapshot_for_test.h"
 
@@ -98,6 +99,16 @@ TEST(ObserveHostTest, MachineWithoutCxlShowsNothing) {
   const absl::StatusOr<HostObservation> seen = ObserveHost(machine);
   ASSERT_TRUE(seen.ok()) << seen.status();
   EXPECT_EQ(seen->memory_block_bytes, 0u);
+}
+
+// As without descriptors: that is no machine without CXL.
+TEST(ObserveHostTest, WhatCannotBeListedIsNotAbsent) {
+  FakeHost host;
+  host.Put("sys/bus/cxl/devices", "");  // No folder: ENOTDIR.
+  Machine machine(host.files());
+  const absl::StatusOr<HostObservation> seen = ObserveHost(machine);
+  EXPECT_EQ(seen.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReasonOf(seen.status()), "HOST_UNREADABLE");
 }
 
 }  // namespace
