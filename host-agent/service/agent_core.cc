@@ -575,7 +575,8 @@ void AgentCore::OnDeviceTask(v1::DeviceTask task) {
   if (probe_) probe_(absl::StrCat("before-", name));
   auto answer = [=, this, id = task.id(), of = sessions_](absl::StatusOr<v1::DeviceLook> look) {
     if (probe_ && look.ok()) probe_(absl::StrCat("after-", name));
-    const bool same = of == sessions_ || CXLPOOL_MUTANT("answers-outlive-sessions");
+    const bool up = session_up_ || CXLPOOL_MUTANT("lost-session-is-answered");
+    const bool same = (up && of == sessions_) || CXLPOOL_MUTANT("answers-outlive-sessions");
     if (same) link_->Answer(id, std::move(look));
     if (looking_) look_again_ = true;
     Look();

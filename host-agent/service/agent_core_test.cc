@@ -602,6 +602,26 @@ TEST(AgentCoreTest, ATaskIsAnsweredOnlyInTheSessionThatItWasAskedIn) {
   EXPECT_THAT(rig.link.answers, SizeIs(1));
 }
 
+// The link may have the next session already, of which the core has yet to hear.
+TEST(AgentCoreTest, ATaskOfASessionThatWasLostIsNotAnswered) {
+  FakeDeviceWork work;
+  CoreRig rig;
+  rig.core->SetDeviceWork(&work);
+  rig.Start();
+  rig.Connect();
+  v1::DeviceTask task;
+  task.set_id(7);
+  task.mutable_look();
+  rig.link.handlers.on_device_task(task);
+  rig.executor.RunReady();
+  ASSERT_THAT(work.under_way, SizeIs(1));
+  rig.link.handlers.on_lost(absl::UnavailableError("gone"), false);
+  rig.executor.RunReady();
+  std::move(work.under_way[0])(v1::DeviceLook());
+  rig.executor.RunReady();
+  EXPECT_THAT(rig.link.answers, IsEmpty());
+}
+
 TEST(AgentCoreTest, AWelcomesOffersHaveTheRoomOfThoseThatGo) {
   CoreRig rig;
   rig.Start();
