@@ -43,7 +43,7 @@ OfferTerms TermsOf(const Region& region, const Attachment& attachment, const Off
                    .sharing = region.sharing,
                    .interleave_ways = region.interleave_ways,
                    .interleave_granularity_bytes = region.interleave_granularity_bytes,
-                   .owner = region.owner,
+                   .owner = std::nullopt,
                    .maker_uid = std::nullopt,
                    .open_to = {},
                    .targets = {}};
@@ -51,6 +51,9 @@ OfferTerms TermsOf(const Region& region, const Attachment& attachment, const Off
   const bool here = !region.maker.has_value() || region.maker->host.str() == attachment.host ||
                     CXLPOOL_MUTANT("uids-mean-the-same-everywhere");
   if (here && region.maker.has_value()) terms.maker_uid = region.maker->uid;
+  // Nor is a process of its. The agent here would take it for dead, since it is of another boot,
+  // and release the Region as soon as no other host stands in the way.
+  if (here || CXLPOOL_MUTANT("owner-is-offered-everywhere")) terms.owner = region.owner;
   if (here) terms.open_to = region.open_to;
   terms.targets.reserve(attachment.segments.size());
   for (size_t part = 0; part < attachment.parts.size(); ++part) {

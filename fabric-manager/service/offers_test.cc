@@ -155,6 +155,16 @@ TEST(OffersTest, UserIdsAreToldOnTheMakersHostAlone) {
   EXPECT_EQ(Terms(region).open_to.uids, std::vector<uint32_t>{1001});
 }
 
+TEST(OffersTest, AnOwnerIsToldOnItsOwnHostAlone) {
+  Region region = TwoExtents();
+  region.sharing = Sharing::kMultiWriter;
+  region.owner = Owner{.uid = 1000, .pid = 2, .start_ticks = 3, .incarnation = "boot-1"};
+  region.maker = Maker{"host-b", 1000};
+  EXPECT_EQ(Terms(region).owner, std::nullopt) << "host-a lives another boot: it would be dead";
+  region.maker = Maker{"host-a", 1000};
+  EXPECT_EQ(Terms(region).owner, region.owner);
+}
+
 TEST(OffersTest, ATailThatJoinsIsNotOfferedAnew) {
   const Region joined = TwoExtents();
   Region growing = joined;
