@@ -147,10 +147,12 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
   auto edited = Edit(**found, spec.request, context);
   Attachment& attachment = *edited->FindAttachment(absl::string_view(spec.host));
   attachment.TurnDown("detached by request", spec.request.id.id);
-  // Where no host has it any more, no agent watches its owner: it stays, also where its own host
-  // detached it.
-  if (std::all_of(edited->attachments.begin(), edited->attachments.end(),
-                  [](const Attachment& a) { return a.settled().detaching; })) {
+  // Where its owner's host has it no more, or no host at all, no agent watches the owner: it stays,
+  // also where its own host detached it.
+  const bool from_its_own = edited->maker.has_value() && edited->maker->host.str() == spec.host &&
+                            !CXLPOOL_MUTANT("owner-that-nobody-watches");
+  if (from_its_own || std::all_of(edited->attachments.begin(), edited->attachments.end(),
+                                  [](const Attachment& a) { return a.settled().detaching; })) {
     edited->owner.reset();
   }
   return Plan{edited, {RegionPtr(edited)}};

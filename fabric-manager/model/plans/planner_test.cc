@@ -227,6 +227,10 @@ TEST_F(PlannerTest, WhoeverDetachesAnOwnedRegionFromItsLastHostKeepsIt) {
         {NewRequest("DetachRegion"), Caller::Admin("cxlpool://operator/alice"), "kv", host},
         context());
   };
+  Rewrite("kv", [](Region& region) { region.maker = Maker{"host-a", 1000}; });
+  EXPECT_EQ(detach("host-a")->region->owner, std::nullopt) << "host-b watches nobody of host-a";
+  EXPECT_EQ(detach("host-b")->region->owner, spec.owner);
+  Rewrite("kv", [](Region& region) { region.maker.reset(); });
   const auto first = detach("host-b");
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->region->owner, spec.owner);
