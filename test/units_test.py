@@ -132,6 +132,22 @@ class QuickstartTest(unittest.TestCase):
                               text=True, timeout=30, env={'PATH': '/usr/bin:/bin', 'PRINTED': printed})
         self.assertEqual(done.stdout, 'mem0\n', done.stderr)
 
+    def test_without_systemd_each_daemon_is_the_user_that_init_made_its_files_for(self):
+        """The manager refuses a store of another user; packages make the user cxlpool also where no systemd runs."""
+        script = (REPOSITORY / 'packaging/quickstart').read_text()
+        part = script[script.index('start() {'):script.index('manager_answers || start fm')]
+        for user, manager, owned in (('true', 'runuser -u cxlpool -- cxlpool-fm', 'cxlpool: state run/cxlpool-fm'), ('false', 'cxlpool-fm', '')):
+            with self.subTest(user), tempfile.TemporaryDirectory() as directory:
+                stubs = f"systemd='' logs=log state=state\nid() {{ {user}; }}\nchown() {{ echo $* >>owned; }}\nsetsid() {{ echo $*; }}\n"
+                done = subprocess.run(['sh', '-euc', f'{stubs}{part.replace("/run/cxlpool", "run/cxlpool")}\nstart fm; start agent; wait'],
+                                      capture_output=True, text=True, timeout=30, cwd=directory, env={'PATH': '/usr/bin:/bin'})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual((Path(directory) / 'log/fm.log').read_text().strip(), manager)
+                self.assertIn(f'$ setsid {manager} >>log/fm.log', done.stdout)
+                self.assertEqual((Path(directory) / 'log/agent.log').read_text(), 'cxlpool-agent\n')
+                told = Path(directory) / 'owned'
+                self.assertEqual(told.read_text().strip() if told.exists() else '', owned)
+
     def test_the_agent_may_write_where_the_file_is(self):
         """And nowhere else, whatever a pool that was purged left behind."""
         script = (REPOSITORY / 'packaging/quickstart').read_text()
