@@ -148,28 +148,13 @@ class QuickstartTest(unittest.TestCase):
                 told = Path(directory) / 'owned'
                 self.assertEqual(told.read_text().strip() if told.exists() else '', owned)
 
-    def test_the_agent_may_write_where_the_file_is(self):
-        """And nowhere else, whatever a pool that was purged left behind."""
-        script = (REPOSITORY / 'packaging/quickstart').read_text()
-        part = script[script.index('writable='):script.index('[ -z "$systemd" ] || id cxlpool')]
-        with tempfile.TemporaryDirectory() as directory:
-            drop_in = Path(directory) / 'service.d/quickstart.conf'
-
-            def run(file):
-                done = subprocess.run(['sh', '-euc', f'systemd=yes drop_in={drop_in} file={file}\nrun() {{ "$@"; }}\n{part}'],
-                                      capture_output=True, text=True, timeout=30, env={'PATH': '/usr/bin:/bin'})
-                self.assertEqual(done.returncode, 0, done.stderr)
-                return done.stdout
-
-            for file, path in (('/srv/a/cmm-0', '/srv/a'), ('/srv/ab/cmm-0', '/srv/ab'), ('/srv/a/cmm-0', '/srv/a')):
-                self.assertIn('wrote', run(file))
-                self.assertEqual(settings(drop_in), {'ReadWritePaths': [path]})
-                self.assertEqual(run(file), '')
-            drop_in.write_text('[Service]\nReadWritePaths=/srv/a\nNice=1\n')
-            self.assertEqual(run('/srv/a/cmm-0'), '', 'what an operator added stays')
-            self.assertEqual(settings(drop_in)['Nice'], ['1'])
-            run('')
-            self.assertFalse(drop_in.exists(), 'the memory is a device')
+    def test_the_agents_init_hears_of_the_file(self):
+        """It lets the unit write where that is (AgentInitTest): nothing else does."""
+        line = re.search(r'^.*run (cxlpool-agent init .*?) \|\|$', (REPOSITORY / 'packaging/quickstart').read_text(), re.M)[1]
+        for file, words in (('/srv/a/cmm-0', ' --file /srv/a/cmm-0'), ('', '')):
+            done = subprocess.run(['sh', '-euc', f'host=one file={file}; agent() {{ echo "$*"; }}\n{line.replace("cxlpool-agent", "agent")}'],
+                                  capture_output=True, text=True, timeout=30, env={'PATH': '/usr/bin:/bin'})
+            self.assertEqual(done.stdout, f'init /etc/cxlpool/hosts/one.tar{words}\n', done.stderr)
 
 
 # As `cxlpool pki`: it writes the key first, and replaces none unless it is told to.
@@ -263,8 +248,8 @@ class AgentInitTest(unittest.TestCase):
     def run_it(self, *files):
         script = self.script
         options = script[script.index("from=''"):script.index('etc=/etc/cxlpool')]
-        part = script[script.index("writable='' missing=''"):script.index('mkdir -p $pki')]
-        names = f'systemd=yes new={self.drop_ins.parent} files_drop_in={self.drop_in} quickstart_drop_in={self.drop_ins}/quickstart.conf'
+        part = script[script.index("writable=''"):script.index('mkdir -p $pki')]
+        names = f'systemd=yes new={self.drop_ins.parent} files_drop_in={self.drop_in}'
         done = subprocess.run(['sh', '-euc', f'{options}\n{names}\nsystemctl() {{ :; }}\nrun() {{ echo "$*"; "$@"; }}\n{part}\nprintf "%s\\n" "<$unfit|$unseen>"',
                                'agent-init', *(word for file in files for word in ('--file', file))],
                               capture_output=True, text=True, timeout=30, env={'PATH': '/usr/bin:/bin'})
@@ -278,17 +263,16 @@ class AgentInitTest(unittest.TestCase):
         self.assertEqual(settings(self.drop_in), {'ReadWritePaths': ['-/srv/a', '-/srv/b']})
         self.assertEqual(self.drop_in.stat().st_mode & 0o777, 0o644)
         self.assertEqual(self.run_it(*files), '<|>\n', 'run again it changes nothing')
+        with self.drop_in.open('a') as drop_in:
+            drop_in.write('Nice=1\n')
+        self.assertEqual(self.run_it(*files), '<|>\n', 'what an operator added stays')
+        self.run_it('/srv/a/cmm-0')
+        self.assertEqual(settings(self.drop_in), {'ReadWritePaths': ['-/srv/a']}, 'of the pool before nothing stays')
         self.run_it('/srv/c/cmm-0')
         self.assertEqual(settings(self.drop_in), {'ReadWritePaths': ['-/srv/c']})
         self.assertIn('systemctl daemon-reload', self.run_it())
         self.assertFalse(self.drop_in.exists(), 'the memory is devices')
         self.assertEqual(self.run_it(), '<|>\n')
-
-    def test_what_quickstart_let_it_is_enough(self):
-        self.drop_ins.mkdir()
-        (self.drop_ins / 'quickstart.conf').write_text('[Service]\nReadWritePaths=/srv/a\n')
-        self.assertEqual(self.run_it('/srv/a/cmm-0'), '<|>\n')
-        self.assertFalse(self.drop_in.exists())
 
     def test_paths_that_would_not_do_are_seen(self):
         for file in ('srv/cmm-0', '/cmm-0', '/srv/a b', '/srv/a"b', "/srv/a'b", '/srv/a\\b', '/srv/a$b', '/srv/a`b', '/srv/100%', '/srv/*',
