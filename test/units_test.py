@@ -213,6 +213,18 @@ class FmInitTest(unittest.TestCase):
         (self.etc / 'authority/ca.key').write_text('nobody has it')
         self.assertEqual(self.made(), whole)
 
+    def test_an_address_is_a_host_and_a_port(self):
+        """Hosts are told it as it is: one that is no address would be found out only on each of them."""
+        script = (REPOSITORY / 'packaging/fm-init').read_text()
+        part = script[script.index('  case ${address##*:} in'):script.index('  ask driver ')]
+        for address, whole in (('fm.rack7.example', 'fm.rack7.example:7600'), ('fm:1', 'fm:1'), ('10.0.0.5', '10.0.0.5:7600'),
+                               ('[fe80::1]', '[fe80::1]:7600'), ('[::1]:76', '[::1]:76'), ('7600', ''), (':7600', ''), ('fm:', ''),
+                               ('fm:port:x', ''), ('a b:1', ''), ('fe80::1', ''), ('[x]', ''), ('[::1:7600', ''), ('[:1', ''), ('[]:1', ''), (':', '')):
+            with self.subTest(address):
+                done = subprocess.run(['sh', '-euc', f"address='{address}'\ndie() {{ exit 1; }}\n{part}\nprintf %s \"$address\""],
+                                      capture_output=True, text=True, timeout=30, env={'PATH': '/usr/bin:/bin'})
+                self.assertEqual((done.returncode, done.stdout), (0, whole) if whole else (1, ''), done.stderr)
+
     def test_a_key_in_use_stays(self):
         for gone in ('authority/ca.pem', 'authority/manager-fm.pem'):
             self.made()

@@ -85,6 +85,7 @@ class InitTest(unittest.TestCase):
 
     def test_says_what_is_wrong_and_makes_nothing(self):
         for words, why in (('--address fm:port:x', '"fm:port:x:7600" is no address'),
+                           ('--address 7600', '"7600" is no address'),
                            ('--driver emulated --device cmm-0', '"cmm-0" is no device'),
                            ('--driver emulated --device cmm-0=lots', 'capacity'),
                            ('--driver shared --device cmm-0=1GiB', 'devices of a shared pool are not configured'),
