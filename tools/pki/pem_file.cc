@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
@@ -57,6 +58,27 @@ absl::Status Publish(const std::string& temporary, const std::string& path, bool
                 "--force replaces it");
 }
 
+// A new file beside `path` that has the text, on stable storage, and the mode; to replace what is
+// there, its owner as well. mkostemp makes it with mode 0600: a key is never readable by others.
+absl::StatusOr<std::string> WriteTemporary(const std::string& path, const std::string& text,
+                                           mode_t mode, bool replace) {
+  std::string temporary = absl::StrCat(path, ".new-XXXXXX");
+  const UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
+  if (!fd.valid()) return NoAccess("write", path, errno);
+  absl::Status status = WriteAll(fd.get(), text, path);
+  if (status.ok() && replace) status = KeepOwner(fd.get(), path);
+  if (status.ok() && fchmod(fd.get(), mode) != 0) status = NoAccess("write", path, errno);
+  if (status.ok()) return temporary;
+  unlink(temporary.c_str());
+  return status;
+}
+
+absl::Status SyncDirectoryOf(const std::string& path) {
+  const UniqueFd dir(open(path.substr(0, path.rfind('/') + 1).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!dir.valid() || fsync(dir.get()) != 0) return NoAccess("sync the directory of", path, errno);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 // An existing directory keeps its mode, and is refused where others could write it.
@@ -99,21 +121,34 @@ absl::StatusOr<std::string> ReadPemFile(const std::string& path) {
 }
 
 // The text is on stable storage under a temporary name before it gets its own, so that a crash
-// leaves a whole file or none. mkostemp makes it with mode 0600: a key is never readable by others.
+// leaves a whole file or none.
 absl::Status WritePemFile(const std::string& path, const std::string& text, mode_t mode,
                           bool replace) {
-  std::string temporary = absl::StrCat(path, ".new-XXXXXX");
-  const UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
-  if (!fd.valid()) return NoAccess("write", path, errno);
-  absl::Status status = WriteAll(fd.get(), text, path);
-  if (status.ok() && replace) status = KeepOwner(fd.get(), path);
-  if (status.ok() && fchmod(fd.get(), mode) != 0) status = NoAccess("write", path, errno);
-  if (status.ok()) status = Publish(temporary, path, replace);
-  unlink(temporary.c_str());  // After a rename there is nothing left to remove.
-  if (!status.ok()) return status;
-  const UniqueFd dir(open(path.substr(0, path.rfind('/') + 1).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!dir.valid() || fsync(dir.get()) != 0) return NoAccess("sync the directory of", path, errno);
-  return absl::OkStatus();
+  const absl::StatusOr<std::string> temporary = WriteTemporary(path, text, mode, replace);
+  if (!temporary.ok()) return temporary.status();
+  const absl::Status status = Publish(*temporary, path, replace);
+  unlink(temporary->c_str());  // After a rename there is nothing left to remove.
+  return status.ok() ? SyncDirectoryOf(path) : status;
+}
+
+// What a full disk or a wrong owner can keep from being done is done before the first gets its
+// name. After that only a crash between two renames parts the old from the new.
+absl::Status ReplacePemFiles(const std::vector<PemFile>& files) {
+  std::vector<std::string> temporaries;
+  absl::Status status;
+  for (const PemFile& file : files) {
+    absl::StatusOr<std::string> temporary =
+        WriteTemporary(file.path, file.text, file.mode, /*replace=*/true);
+    status = temporary.status();
+    if (!status.ok()) break;
+    temporaries.push_back(*std::move(temporary));
+  }
+  for (size_t i = 0; i < files.size() && status.ok(); ++i) {
+    status = Publish(temporaries[i], files[i].path, /*replace=*/true);
+  }
+  for (const std::string& temporary : temporaries) unlink(temporary.c_str());
+  for (size_t i = 0; i < files.size() && status.ok(); ++i) status = SyncDirectoryOf(files[i].path);
+  return status;
 }
 
 }  // namespace cxlpool::pki

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,16 @@ absl::StatusOr<std::string> ReadPemFile(const std::string& path);
 // owner and group: a daemon goes on reading its key.
 absl::Status WritePemFile(const std::string& path, const std::string& text, mode_t mode,
                           bool replace);
+
+struct PemFile {
+  std::string path;
+  std::string text;
+  mode_t mode = 0;
+};
+
+// The same of files that belong together, to take the place of those that may be there. After an
+// error while they are written all are as they were.
+absl::Status ReplacePemFiles(const std::vector<PemFile>& files);
 
 }  // namespace cxlpool::pki
 

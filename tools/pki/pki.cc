@@ -37,12 +37,17 @@ IssuedFiles FilesOf(const std::string& dir, const std::string& stem) {
           absl::StrCat(dir, "/", stem, ".key")};
 }
 
-// The key first: a certificate without its key would look finished.
+// The key first: a certificate without its key would look finished. A pair that is replaced stays
+// as it was where the new one cannot be written.
 absl::Status WritePair(const IssuedFiles& files, const PemPair& pair, bool replace) {
-  if (absl::Status status = WritePemFile(files.key, pair.key, kKeyMode, replace); !status.ok()) {
+  if (replace) {
+    return ReplacePemFiles({{files.key, pair.key, kKeyMode}, {files.cert, pair.cert, kCertMode}});
+  }
+  if (absl::Status status = WritePemFile(files.key, pair.key, kKeyMode, /*replace=*/false);
+      !status.ok()) {
     return status;
   }
-  return WritePemFile(files.cert, pair.cert, kCertMode, replace);
+  return WritePemFile(files.cert, pair.cert, kCertMode, /*replace=*/false);
 }
 
 // Where the certificate of an authority is without its key, there is an authority somewhere else. A

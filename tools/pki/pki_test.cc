@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -229,6 +231,35 @@ TEST_F(PkiTest, LeafIsNeverOverwrittenUnlessForced) {
   EXPECT_EQ(ReasonOf(IssueLeaf(dir_, request).status()), "CERT_EXISTS");
   request.force = true;
   EXPECT_TRUE(IssueLeaf(dir_, request).ok());
+}
+
+// There is room for a key, and not for a certificate: a new key beside the old certificate would be
+// of no use to anybody.
+TEST_F(PkiTest, WhatCannotBeReplacedStaysAsItWas) {
+  ASSERT_TRUE(InitAuthority(dir_, false).ok());
+  const IssuedFiles files = Issue(LeafRole::kHost, "host-a");
+  const std::string key = *ReadPemFile(files.key);
+  const std::string cert = *ReadPemFile(files.cert);
+  LeafRequest request;
+  request.name = "host-a";
+  request.force = true;
+  struct rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  struct rlimit small = before;
+  small.rlim_cur = (key.size() + cert.size()) / 2;
+  const auto former = signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status leaf = IssueLeaf(dir_, request).status();
+  const absl::Status authority = InitAuthority(dir_, true).status();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, former);
+  EXPECT_EQ(ReasonOf(leaf), "NO_ACCESS");
+  EXPECT_EQ(ReasonOf(authority), "NO_ACCESS");
+  EXPECT_EQ(*ReadPemFile(files.key), key);
+  EXPECT_EQ(*ReadPemFile(files.cert), cert);
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()), 4);
+  EXPECT_TRUE(IssueLeaf(dir_, request).ok()) << "its authority is as it was, too";
+  EXPECT_NE(*ReadPemFile(files.key), key);
 }
 
 TEST_F(PkiTest, EachRoleMayDoItsPartAndNoMore) {
