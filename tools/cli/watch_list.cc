@@ -6,6 +6,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/support/mutant.h"
 #include "tools/cli/execute.h"
 #include "tools/cli/region_follower.h"
 #include "tools/cli/render/inventory.h"
@@ -79,9 +80,10 @@ absl::Status WatchRegionList(const ListRegions& command, Connection& connection,
 absl::Status WatchEvents(const ListEvents& command, Connection& connection, Printer& printer) {
   Printer page = printer;
   page.one_of_many = true;
+  ListEvents asked = command;
   uint64_t shown = 0;
   while (true) {
-    const auto events = EventsAfter(shown, command, connection);
+    const auto events = EventsAfter(shown, asked, connection);
     if (!events.ok()) return events.status();
     if (events->events_size() != 0) {
       absl::Status status = PrintTable(page, *events, EventTable(*events));
@@ -89,6 +91,9 @@ absl::Status WatchEvents(const ListEvents& command, Connection& connection, Prin
       page.headers = false;
       shown = events->events().rbegin()->row();
     }
+    // Where there was none yet the next ones are new, however many come at once.
+    const bool all_are_new = shown == 0 && !CXLPOOL_MUTANT("event-watch-loses-a-burst");
+    asked.most = all_are_new ? 0 : command.most;
     connection.pacer().Sleep(kPollInterval);
   }
 }

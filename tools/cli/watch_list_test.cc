@@ -159,6 +159,23 @@ TEST_F(WatchListTest, APageOfEventsIsNotAllThatHappened) {
   EXPECT_EQ(fake_.manager.ListEvents_calls.requests[2].page_token(), "older");
 }
 
+// How many of what was there before are shown is no limit for what comes.
+TEST_F(WatchListTest, TheFirstEventsMayBeMany) {
+  auto newest = Events({{3, "regions/c"}});
+  newest.set_next_page_token("older");
+  fake_.manager.ListEvents_calls.answers = {Events({}), newest,
+                                            Events({{2, "regions/b"}, {1, "regions/a"}}),
+                                            Events({{4, "regions/d"}, {3, "regions/c"}})};
+  Watch(ListEvents{.request = {}, .most = 1}, OutputFormat::kJson);
+  std::istringstream lines(out_.str());
+  std::string first, second, third;
+  std::getline(lines, first);
+  std::getline(lines, second);
+  EXPECT_THAT(first, testing::ContainsRegex("regions/a.*regions/b.*regions/c"));
+  EXPECT_THAT(second, AllOf(HasSubstr("regions/d"), testing::Not(HasSubstr("regions/c"))));
+  EXPECT_FALSE(std::getline(lines, third));
+}
+
 // A manager that was restored from a backup counts rows from an earlier one.
 TEST_F(WatchListTest, EventsGoOnAfterARestore) {
   const auto restored = Events({{40, "regions/b"}});
