@@ -1,7 +1,11 @@
 """Who may know whom: reads every #include and holds it against ARCHITECTURE.md's rules."""
 
 import re
+import shutil
+import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 
 from testbed.testing import REPOSITORY, main
 
@@ -143,6 +147,22 @@ class LayersTest(unittest.TestCase):
         for folder in (*FOLDERS, 'test'):
             for file in (REPOSITORY / folder).glob('**/CMakeLists.txt'):
                 self.assert_none(name for name in re.findall(r'add_dependencies\((\w+_test) ', file.read_text()) if name not in started)
+
+    def test_a_selection_that_no_test_fits_is_no_success(self):
+        """`tools/test -R` with a slip of the pen."""
+        with tempfile.TemporaryDirectory() as directory:
+            tools, build = Path(directory) / 'tools', Path(directory) / 'build/dev'
+            tools.mkdir()
+            build.mkdir(parents=True)
+            shutil.copy(REPOSITORY / 'tools/test', tools)
+            (tools / 'testbed').symlink_to(REPOSITORY / 'tools/testbed')
+            for step in ('setup', 'build'):
+                (tools / step).write_text('#!/bin/sh\n')
+                (tools / step).chmod(0o755)
+            (build / 'CTestTestfile.cmake').write_text('add_test(some "true")\n')
+            for name, status in (('some', 0), ('smoe', 8)):
+                done = subprocess.run([tools / 'test', '-R', name], capture_output=True, text=True, timeout=60)
+                self.assertEqual(done.returncode, status, done.stdout + done.stderr)
 
 
 if __name__ == '__main__':
