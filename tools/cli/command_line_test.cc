@@ -312,6 +312,9 @@ TEST(CommandLineTest, DevicesTenantsAndBackup) {
   const auto host = Pool<AddHost>({"host", "add", "host-c", "--slots", "1,2,17", "--uid", "0"});
   EXPECT_EQ(host.request.host(), "hosts/host-c");
   EXPECT_EQ(host.request.settings().ShortDebugString(), "slots: 1 slots: 2 slots: 17 agent_uid: 0");
+  const auto behind = Pool<AddHost>({"host", "add", "--slots", "1,2", "host-c", "--uid", "7"});
+  EXPECT_EQ(behind.request.host(), "hosts/host-c");
+  EXPECT_EQ(behind.request.settings().ShortDebugString(), "slots: 1 slots: 2 agent_uid: 7");
   EXPECT_EQ(Pool<AddHost>({"host", "add", "h", "--qmp", "/q"}).request.settings().qmp_socket(),
             "/q");
   Pool<ShowTopology>({"topology"});

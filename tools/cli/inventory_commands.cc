@@ -37,7 +37,7 @@ void AddEnrol(CLI::App* host, Chosen& chosen) {
   });
 }
 
-// "1,2,17": PCIe slot numbers.
+// "1,2,17": PCIe slot numbers. They are one word: the host's name may come behind them.
 void ReadSlots(Fields& fields, const std::vector<std::string>& texts,
                google::protobuf::RepeatedField<uint32_t>* slots) {
   for (const std::string& text : texts) {
@@ -57,7 +57,8 @@ void AddAddHost(CLI::App* host, Chosen& chosen) {
   app->add_option("HOST", words->host, "Its name")->type_name("")->required();
   app->add_option("--slots", words->slots, "Driver emulated: its PCIe slots, as 1,2,17")
       ->type_name("SLOTS")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app->add_option("--uid", words->uid, "Driver emulated: the user id of its agent")
       ->type_name("UID");
   app->add_option("--qmp", words->qmp, "Driver qemu: its QMP socket")->type_name("PATH");
