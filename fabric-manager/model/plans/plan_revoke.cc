@@ -60,7 +60,7 @@ absl::Status CheckRevoked(const Revocations& revocations, absl::string_view iden
                    " was revoked on ",
                    absl::FormatTime("%Y-%m-%d %H:%M UTC", revoked.time, absl::UTCTimeZone()), ": ",
                    revoked.reason),
-      "use a certificate that is not revoked (`cxlpool pki issue ROLE NAME`), or have an operator "
+      "use a certificate that is not revoked (`cxlpool pki issue ROLE NAME`), or have an admin "
       "take it back (`cxlpool certificate restore CERTIFICATE`)",
       {{"identity", std::string(identity)}, {"serial", std::string(serial)}});
 }

@@ -72,6 +72,9 @@ TEST(CheckRevokedTest, ASerialConcernsOneCertificateAndAnIdentityAll) {
   };
   EXPECT_EQ(reason("cxlpool://operator/alice", "7a01"), "CERTIFICATE_REVOKED");
   EXPECT_EQ(reason("cxlpool://operator/alice", "7a02"), "");
+  // An operator may not restore it (docs/access.md).
+  const auto refusal = RefusalOf(CheckRevoked(revocations, "cxlpool://host/a", "7a02"));
+  EXPECT_NE(refusal->remedy.find("have an admin take it back"), std::string::npos);
   EXPECT_EQ(reason("cxlpool://host/a", "7a02"), "CERTIFICATE_REVOKED");
   EXPECT_EQ(reason("cxlpool://host/ab", "7a0"), "");
   EXPECT_EQ(reason("", ""), "");
