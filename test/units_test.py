@@ -297,6 +297,30 @@ class AgentInitTest(unittest.TestCase):
             self.assertLess(self.script.index(f'[ -z "{word}" ]'), self.script.index('mkdir -p $etc'))
 
 
+class RemoveTest(unittest.TestCase):
+    """debian/cxlpool-fm.prerm with a directory in place of the machine's root, where no systemd runs."""
+
+    def asks_as(self, package, trace, owner):
+        script = (REPOSITORY / f'debian/{package}.prerm').read_text()
+        with tempfile.TemporaryDirectory() as directory:
+            script, paths = re.subn('/(?=(etc|var|run)/)', f'{directory}/', script)
+            self.assertGreater(paths, 0)
+            path = Path(directory) / trace
+            path.parent.mkdir(parents=True)
+            path.touch()
+            stubs = f'runuser() {{ echo "$2 $4"; }}\nstat() {{ {owner}; }}\n'
+            done = subprocess.run(['sh', '-c', stubs + script, 'prerm', 'remove'], capture_output=True, text=True, timeout=30,
+                                  env={'PATH': '/usr/bin:/bin', 'DPKG_MAINTSCRIPT_PACKAGE': package})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout
+
+    def test_the_one_whose_the_files_are_is_asked(self):
+        """`cxlpool-fm init` gives the store to the user cxlpool there, too: to root the check is refused."""
+        self.assertEqual(self.asks_as('cxlpool-fm', 'var/lib/cxlpool/pool.db', 'echo cxlpool'), 'cxlpool cxlpool-fm\n')
+        self.assertEqual(self.asks_as('cxlpool-agent', 'run/cxlpool', 'echo root'), 'root cxlpool-agent\n')
+        self.assertEqual(self.asks_as('cxlpool-fm', 'etc/cxlpool/fm.toml', 'return 1'), 'root cxlpool-fm\n')
+
+
 class PurgeTest(unittest.TestCase):
     """debian/*.postrm with a directory in place of the machine's root."""
 
