@@ -9,7 +9,7 @@ namespace {
 
 // What the operator reads once the time is over.
 absl::Status GaveUp(const absl::Status& status, const std::string& after,
-                    const std::string& request_id) {
+                    const std::string& repeat_by) {
   Refusal refusal = RefusalOf(status).value_or(Refusal{.code = status.code(),
                                                        .reason = "NO_ANSWER",
                                                        .message = std::string(status.message()),
@@ -17,9 +17,9 @@ absl::Status GaveUp(const absl::Status& status, const std::string& after,
                                                        .metadata = {}});
   absl::StrAppend(&refusal.message, "; gave up after ", after);
   if (refusal.remedy.empty()) refusal.remedy = "check that the manager runs, or raise --timeout";
-  if (!request_id.empty()) {
+  if (!repeat_by.empty()) {
     absl::StrAppend(&refusal.remedy, "; it may have been carried out all the same: repeat it with ",
-                    "--request-id ", request_id);
+                    repeat_by);
   }
   return refusal.ToStatus();
 }
@@ -34,7 +34,7 @@ bool IsTransient(const absl::Status& status) {
 // Where all managers were tried, what is said of the round may be another one's failure than the
 // last. Only if neither may be worth another try is it the answer; otherwise some manager may have
 // carried the call out.
-absl::Status Connection::Retry(const std::string& request_id,
+absl::Status Connection::Retry(const std::string& repeat_by,
                                absl::FunctionRef<absl::Status(absl::Duration left)> attempt) {
   const absl::Duration end = pacer_.Elapsed() + timeout_;
   const std::string after = fail_fast_ ? "one try" : absl::FormatDuration(timeout_);
@@ -45,17 +45,17 @@ absl::Status Connection::Retry(const std::string& request_id,
     absl::Status status = attempt(left);
     left = end - pacer_.Elapsed();
     if (absl::IsDeadlineExceeded(status) && left <= absl::ZeroDuration()) {
-      return GaveUp(status, after, request_id);
+      return GaveUp(status, after, repeat_by);
     }
     const bool transient = IsTransient(status);
     if (!status.ok() && stub_.Turn(status) && left > absl::ZeroDuration()) continue;
     if (!transient && !IsTransient(status) && ReasonOf(status) != "NO_ANSWER") return status;
     const absl::Duration pause = backoff.Next();
-    if (fail_fast_ || left <= pause) return GaveUp(status, after, request_id);
+    if (fail_fast_ || left <= pause) return GaveUp(status, after, repeat_by);
     listener_.OnRetry(status, left);
     pacer_.Sleep(pause);
     left = end - pacer_.Elapsed();
-    if (left <= absl::ZeroDuration()) return GaveUp(status, after, request_id);
+    if (left <= absl::ZeroDuration()) return GaveUp(status, after, repeat_by);
   }
 }
 

@@ -49,11 +49,17 @@ class Connection {
     std::string request_id;
     if constexpr (requires { request.request_id(); }) request_id = request.request_id();
     if (!request_id.empty()) listener_.OnChange(request_id);
+    std::string repeat_by = request_id.empty() ? "" : "--request-id " + request_id;
+    // Of what was asked about the etag is the one that was shown, and by now it may be another: the
+    // same call has the same.
+    if constexpr (requires { request.etag(); }) {
+      if (!request_id.empty() && !request.etag().empty()) repeat_by += " --etag " + request.etag();
+    }
     if constexpr (requires { request.requests(0).request_id(); }) {
       for (const auto& item : request.requests()) listener_.OnChange(item.request_id());
     }
     absl::StatusOr<Response> answer = absl::UnknownError("not tried");
-    const absl::Status status = Retry(request_id, [&](absl::Duration left) {
+    const absl::Status status = Retry(repeat_by, [&](absl::Duration left) {
       answer = (stub_.*method)(request, left);
       return answer.status();
     });
@@ -70,7 +76,8 @@ class Connection {
 #undef CXLPOOL_SEND
 
   // What Call does, for a stream: makes `attempt` as often as it takes. `left`: of `timeout`.
-  absl::Status Retry(const std::string& request_id,
+  // `repeat_by`: the options by which the same call is made again; empty: it changes nothing.
+  absl::Status Retry(const std::string& repeat_by,
                      absl::FunctionRef<absl::Status(absl::Duration left)> attempt);
 
   ManagerStub& stub() { return stub_; }

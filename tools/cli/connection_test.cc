@@ -86,6 +86,19 @@ TEST(ConnectionTest, GivesUpWithinTheTimeoutAndSaysHowToRepeat) {
   EXPECT_THAT(refusal->remedy, HasSubstr(std::string("--request-id ") + kCallId));
 }
 
+// A release that a person was asked about has an etag, which nobody typed: without it the repeated
+// call would be another one under the same id (REQUEST_ID_REUSED).
+TEST(ConnectionTest, HowToRepeatNamesTheEtagToo) {
+  FakeConnection fake;
+  fake.manager.ReleaseRegion_calls.answers.assign(1000, Unreachable());
+  v1::ReleaseRegionRequest request = Release();
+  request.set_etag("e-5");
+  const auto refusal = RefusalOf(fake.connection.Send(request).status());
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_THAT(refusal->remedy,
+              testing::EndsWith(std::string("--request-id ") + kCallId + " --etag e-5"));
+}
+
 TEST(ConnectionTest, AnAttemptHasWhatIsLeftOfTheTimeout) {
   FakeConnection fake;
   auto& calls = fake.manager.ReleaseRegion_calls;
