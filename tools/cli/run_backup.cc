@@ -80,11 +80,7 @@ class PartFile {
   // is there and whole all the same.
   absl::Status Publish() {
     if (fsync(fd_.get()) != 0) return CannotWrite(part_, errno);
-    // Replaces nothing, whatever came meanwhile.
-    if (renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, file_.c_str(), RENAME_NOREPLACE) != 0) {
-      return errno == EEXIST ? Exists(file_, "choose another name") : CannotWrite(file_, errno);
-    }
-    made_ = false;
+    if (absl::Status status = GiveName(); !status.ok()) return status;
     const std::filesystem::path parent = std::filesystem::path(file_).parent_path();
     const UniqueFd directory(
         open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -95,6 +91,21 @@ class PartFile {
   uint64_t size() const { return size_; }
 
  private:
+  // Replaces nothing, whatever came meanwhile. In one step, for a power cut between two would leave
+  // a file of two names, which fsck refuses; NFS has no such call, and there it takes two.
+  absl::Status GiveName() {
+    bool named = renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, file_.c_str(), RENAME_NOREPLACE) == 0;
+    if (!named && (errno == EINVAL || errno == ENOSYS)) {
+      named = link(part_.c_str(), file_.c_str()) == 0;
+      if (named) unlink(part_.c_str());
+    }
+    if (named) {
+      made_ = false;
+      return absl::OkStatus();
+    }
+    return errno == EEXIST ? Exists(file_, "choose another name") : CannotWrite(file_, errno);
+  }
+
   const std::string file_;
   const std::string part_;
   UniqueFd fd_;
