@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "test/rigs/played_steps.h"
 
 namespace cxlpool::agent {
 namespace {

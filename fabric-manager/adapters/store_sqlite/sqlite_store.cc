@@ -306,7 +306,12 @@ absl::Status SqliteStore::CommitNow(const StoreBatch& batch) {
 // A disk without room for it is no end: commits go on into the log, and the next attempt comes at
 // twice its length, so that they do not wait for attempts in vain. Any other failure is the end of
 // the store.
+// Not after a commit that may be on the disk in part: what is there then is left as it is.
 void SqliteStore::Checkpoint() {
+  {
+    MutexLock lock(mutex_);
+    if (!broken_.ok()) return;
+  }
   const absl::Status status = database_->Checkpoint();
   if (status.ok()) {
     checkpoint_pages_ = options_.checkpoint_pages;
