@@ -168,6 +168,28 @@ TEST_F(AuditTrailTest, ACommitThatFailedLeavesNoEntry) {
   EXPECT_EQ(stored.tenants.size(), 2u);
 }
 
+// A fence of a host without memory, for example: done, and in no record but the trail.
+TEST_F(AuditTrailTest, WhatOnlyTheTrailTellsIsNotAnsweredWithoutIt) {
+  store->FailNextCommit({.status = Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
+                                          "no space", "make some")});
+  absl::StatusOr<Committed> answer = absl::UnknownError("");
+  const auto fence = [&] {
+    Audit audit{{}, "cxlpool://operator/alice", "FenceHost", "smoke"};
+    audit.target = "hosts/host-a";
+    writer->Submit(
+        std::move(audit), [](const PoolState&, PlanContext&) { return Proposal{}; },
+        [&](absl::StatusOr<Committed> done) { answer = std::move(done); });
+    Settle();
+  };
+  fence();
+  EXPECT_EQ(ReasonOf(answer.status()), "STORE_FULL");
+  fence();
+  EXPECT_TRUE(answer.ok()) << answer.status();
+  const StoredTrail stored = Read();
+  ASSERT_EQ(stored.entries.size(), 1u);
+  EXPECT_EQ(stored.entries[0][0].target, "hosts/host-a");
+}
+
 TEST_F(AuditTrailTest, ItGoesOnAfterARestart) {
   for (uint64_t life = 0; life < 4; ++life) {
     SetTenant("a", life);

@@ -369,13 +369,17 @@ void Writer::PlanAll(Pending& pending) {
   planned.first_dependent = SIZE_MAX;
   for (; pending.next < pending.count; ++pending.next) {
     const size_t answered = planned.answers.size();
+    const size_t noted_bytes = trail_.row_bytes();
     if (answered > 0 && CommitIsFull() && !CXLPOOL_MUTANT("batch-in-one-commit")) break;
     const uint64_t revision = context_.revision = revision_ + 1;
     absl::StatusOr<Proposal> proposal = pending.plan
                                             ? std::move(pending.plan)(state_, context_)
                                             : pending.plan_item(pending.next, state_, context_);
     planned.answers.push_back(PlanOne(pending.audit, std::move(proposal), revision));
-    if (!changes_.empty() || group_commits_) {
+    // What only the trail tells rests on the commit, too.
+    const bool told =
+        trail_.row_bytes() != noted_bytes && !CXLPOOL_MUTANT("done-without-its-entry");
+    if (!changes_.empty() || group_commits_ || told) {
       planned.first_dependent = std::min(planned.first_dependent, answered);
     }
   }

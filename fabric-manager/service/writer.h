@@ -167,7 +167,8 @@ class Writer {
   // What one group has of a submission.
   struct Planned {
     Outcomes answers;
-    // From this answer on: it, or one before it in the group, changed something.
+    // From this answer on: it, or one before it in the group, changed something, or is told of in
+    // the trail.
     size_t first_dependent = 0;
     DoneWith<Committed> done;      // Of one.
     std::shared_ptr<Batch> batch;  // Or of a batch: `answers` are its items from `first_item` on.
