@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -164,6 +165,7 @@ class Difference {
         }
       }
     }
+    if (absl::Status status = CheckStaying(); !status.ok()) return status;
     if (plan_.change.size() > context_.max_items) {
       return Refuse(absl::StatusCode::kResourceExhausted, "CHANGE_TOO_LARGE",
                     absl::StrCat("it would change ", plan_.change.size(),
@@ -210,6 +212,28 @@ class Difference {
       }
     }
     return absl::OkStatus();
+  }
+
+  // Whether what is wanted goes together with what stays besides: the entries of devices that the
+  // pool has had, which are no part of the tables that were checked.
+  absl::Status CheckStaying() const {
+    const bool any = std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
+      const auto* device = std::get_if<DeviceEntry>(&node.second.front()->what);
+      return device != nullptr && state_.FindDevice(device->id) != nullptr;
+    });
+    if (!any || CXLPOOL_MUTANT("ids-of-removed-devices-are-free")) return absl::OkStatus();
+    std::map<Key, TopologyEntry> entries = state_.topology_entries();
+    for (const Item& item : plan_.change) {
+      if (const auto* entry = std::get_if<TopologyEntry>(&item)) entries[entry->key] = *entry;
+      if (const auto* erased = std::get_if<Erased>(&item)) entries.erase(erased->key);
+    }
+    TopologyTables tables;
+    for (const auto& [key, entry] : entries) AddTo(tables, entry);
+    const absl::Status status = Topology::Create(SpecOf(tables)).status();
+    std::optional<Refusal> refusal = RefusalOf(status);
+    if (!refusal.has_value()) return status;
+    absl::StrAppend(&refusal->message, ", for devices that were removed keep their places in it");
+    return refusal->ToStatus();
   }
 
   // Whether the link is one of a device that was removed before, and is not wanted now either. It

@@ -191,6 +191,23 @@ TEST_F(PlanTopologyTest, ADeviceThatWasRemovedComesBackWithItsLinks) {
   EXPECT_TRUE(state().CheckInvariants().ok());
 }
 
+// Its entry stays, and nothing else may be called so: said before anything is changed, and when it
+// is only asked.
+TEST_F(PlanTopologyTest, NothingElseIsCalledLikeADeviceThatWasRemoved) {
+  tables_.devices.pop_back();
+  tables_.switches = {{.id = "cmm-1"}};
+  EXPECT_EQ(ReasonOf(Plan().status()), "BAD_TOPOLOGY") << "it would go with the same change";
+  tables_.switches.clear();
+  Apply();
+  tables_.switches = {{.id = "cmm-1"}};
+  const absl::Status refused = Plan().status();
+  EXPECT_EQ(ReasonOf(refused), "BAD_TOPOLOGY");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("\"cmm-1\" is there twice"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("removed"));
+  tables_.switches = {{.id = "sw0"}};
+  Apply();
+}
+
 // A device that was removed comes back only while its storage is no other device's: each byte would
 // have two owners.
 TEST_F(PlanTopologyTest, WhatAnotherDeviceIsNowDoesNotComeBack) {
