@@ -50,8 +50,9 @@ absl::Status CheckIdentity(const std::string& host, const std::string& identity)
   return absl::OkStatus();
 }
 
-// The host, if it may leave: nothing is attached there.
-absl::StatusOr<Host> MayLeave(const PoolState& state, const std::string& host) {
+// The host, if it may leave: nothing is attached there. `forgotten`: nor is anything that is proven
+// unbound, which takes no slot any more, and yet names the host until its record is dropped.
+absl::StatusOr<Host> MayLeave(const PoolState& state, const std::string& host, bool forgotten) {
   const Host* known = state.FindHost(host);
   if (known == nullptr) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
@@ -60,13 +61,20 @@ absl::StatusOr<Host> MayLeave(const PoolState& state, const std::string& host) {
   }
   std::set<std::string> regions;
   for (const OccupiedSlot& slot : state.Occupied(host)) regions.insert(slot.region_id);
+  const bool occupied = !regions.empty();
+  if (forgotten && !occupied && !CXLPOOL_MUTANT("what-is-unbound-names-nobody")) {
+    for (const auto& [key, region] : state.regions()) {
+      if (region->FindAttachment(absl::string_view(host)) != nullptr) regions.insert(region->id);
+    }
+  }
   if (regions.empty() || CXLPOOL_MUTANT("remove-attached-host")) return *known;
   const size_t shown = std::min<size_t>(regions.size(), 16);
   const std::string names = absl::StrJoin(regions.begin(), std::next(regions.begin(), shown), ",");
   return Refuse(absl::StatusCode::kFailedPrecondition, "HOST_HAS_ATTACHMENTS",
                 absl::StrCat("host \"", host, "\" has ", regions.size(),
                              " Regions attached: ", names, shown < regions.size() ? ",..." : ""),
-                "detach or release them first, or fence the host",
+                occupied ? "detach or release them first, or fence the host"
+                         : "try again in a moment: it has let go of them already",
                 {{"host", host}, {"regions", names}});
 }
 
@@ -137,7 +145,7 @@ absl::StatusOr<Change> PlanRetire(const PoolState& state, const Caller& caller,
     return status;
   }
   if (const Host* known = state.FindHost(host); known != nullptr && known->retired) return Change{};
-  absl::StatusOr<Host> leaving = MayLeave(state, host);
+  absl::StatusOr<Host> leaving = MayLeave(state, host, /*forgotten=*/false);
   if (!leaving.ok()) return leaving.status();
   leaving->retired = true;
   return Change{*leaving};
@@ -151,7 +159,7 @@ absl::StatusOr<Change> PlanRemoveHost(const PoolState& state, const Caller& call
   Change change = EraseHostEntry(state, host);
   // A host that was never enrolled has nothing attached.
   if (state.FindHost(host) == nullptr && !change.empty()) return change;
-  const absl::StatusOr<Host> leaving = MayLeave(state, host);
+  const absl::StatusOr<Host> leaving = MayLeave(state, host, /*forgotten=*/true);
   if (!leaving.ok()) return leaving.status();
   change.push_back(Erased{leaving->key});
   return change;

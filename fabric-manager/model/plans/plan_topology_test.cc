@@ -342,6 +342,26 @@ TEST_F(PlanTopologyTest, AHostIsForgottenWithItsLinks) {
   Commit(PlanRemoveHost(state(), kAlice, "host-d", context()).value());
 }
 
+// What a fence has proven unbound leaves the records with the next commit: who fences and removes
+// in one go is told to come again.
+TEST_F(PlanTopologyTest, AHostIsForgottenOnceNoRecordNamesIt) {
+  const auto remove = [&] { return PlanRemoveHost(state(), kAlice, "host-a", context()); };
+  ASSERT_TRUE(Allocate(Allocation("kv", kUnit, "host-a")).ok());
+  BringUp("kv");
+  EXPECT_EQ(ReasonOf(remove().status()), "HOST_HAS_ATTACHMENTS");
+  Rewrite("kv", [](Region& region) {
+    region.attachments[0].TurnDown("FENCED: the host was cut off", Uuid());
+    region.attachments[0].settled().state = AttachmentState::kUnbound;
+  });
+  const absl::Status refused = remove().status();
+  EXPECT_EQ(ReasonOf(refused), "HOST_HAS_ATTACHMENTS");
+  EXPECT_EQ(MetadataOf(refused, "regions"), "kv");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("in a moment"));
+  Rewrite("kv", [](Region& region) { region.attachments.clear(); });
+  Commit(remove().value());
+  EXPECT_EQ(state().FindHost("host-a"), nullptr);
+}
+
 TEST_F(PlanTopologyTest, TwoLinksBetweenTheSameNodesAreTwo) {
   tables_.switches = {{.id = "sw0"}};
   tables_.links = {{.a = "host-a", .b = "sw0", .slots = {16}},
