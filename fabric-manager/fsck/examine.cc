@@ -53,7 +53,8 @@ class Examiner {
     greatest_id_ = std::max(greatest_id_, next_id_.value_or(0));
     if (options_.records_lost || !next_id_.has_value()) greatest_id_ += kLostIdMargin;
     unused_id_ = greatest_id_;
-    for (const auto& [key, record] : records_) AddDevice(key, record);
+    PoolState loaded;
+    for (const auto& [key, record] : records_) AddDevice(key, record, loaded);
     InferDevices();
     for (auto& [key, record] : records_) {
       if (record.has_region()) CheckRegion(key, *record.mutable_region());
@@ -138,12 +139,22 @@ class Examiner {
     Remove(row.key, std::string(status.message()));
   }
 
-  void AddDevice(uint64_t key, const pb::Record& record) {
+  // One that the manager would not load is as good as lost: nothing in it can be relied on, not
+  // even that the device is in service. `loaded`: with those before it.
+  void AddDevice(uint64_t key, const pb::Record& record, PoolState& loaded) {
     if (!record.has_device()) return;
     const pb::DeviceRecord& device = record.device();
     if (bytes_.Knows(device.id())) {
       Find(key, absl::StrCat("there are two records of device ", device.id()), "it is set aside");
-      twice_.insert(key);
+      not_devices_.emplace(key, "there are two records of this device");
+      return;
+    }
+    const absl::Status status = Load(key, record, loaded);
+    if (!status.ok() && !CXLPOOL_MUTANT("fsck-takes-unsound-devices-for-empty")) {
+      Find(key, absl::StrCat("the manager would not load it: ", status.message()),
+           "it is set aside, and all free bytes are held, for nobody knows what it had");
+      not_devices_.emplace(key, std::string(status.message()));
+      unknown_bytes_ = true;
       return;
     }
     bytes_.AddDevice(device.id(), device.capacity_bytes(), device.granule_bytes(),
@@ -153,7 +164,7 @@ class Examiner {
   // Devices that Regions are on and no record tells of. With a record that the fabric contradicts
   // the manager places nothing there; without one it would take the device for new and empty.
   void InferDevices() {
-    for (const uint64_t key : twice_) Remove(key, "there are two records of this device");
+    for (const auto& [key, why] : not_devices_) Remove(key, why);
     std::map<std::string, uint64_t> ends;
     const auto add = [&](const pb::RegionRecord& region) {
       for (const pb::ExtentRecord& extent : region.extents()) {
@@ -429,6 +440,13 @@ class Examiner {
     PutEncoded(kPoolKey, EncodePool(pool_));
   }
 
+  // The manager's own word on one record, beside those that `state` has.
+  static absl::Status Load(uint64_t key, const pb::Record& record, PoolState& state) {
+    auto decoded = DecodeRecord(key, record.SerializeAsString());
+    if (!decoded.ok()) return decoded.status();
+    return state.Apply({std::get<Item>(*std::move(decoded))}).status();
+  }
+
   // Whether the entries of the topology go together, as the manager takes them: all at once.
   bool TopologyLoads() const {
     Change entries;
@@ -463,9 +481,7 @@ class Examiner {
       if (records_.at(key).has_audit_row()) continue;  // They are no part of the pool.
       // Each by itself, a thousand links would be looked at a thousand times.
       if (of >= 5 && topology_loads) continue;
-      auto decoded = DecodeRecord(key, records_.at(key).SerializeAsString());
-      absl::Status status = decoded.status();
-      if (decoded.ok()) status = state.Apply({std::get<Item>(*std::move(decoded))}).status();
+      const absl::Status status = Load(key, records_.at(key), state);
       if (status.ok()) continue;
       const bool region = records_.at(key).has_region();
       if (region) orphans_.push_back(records_.at(key).region());
@@ -583,8 +599,8 @@ class Examiner {
   uint64_t greatest_found_ = kPoolKey;
   uint64_t unused_id_ = 0;
   bool unknown_bytes_ = false;
-  bool binding_lost_ = false;  // Perhaps.
-  std::set<uint64_t> twice_;   // Devices with another record.
+  bool binding_lost_ = false;                    // Perhaps.
+  std::map<uint64_t, std::string> not_devices_;  // Records of devices that are set aside, and why.
   HeldBytes bytes_;
   std::vector<std::pair<ByteRange, std::string>> bad_;  // Of all Regions: bytes that were lost.
   std::map<std::string, uint64_t> claims_;              // Text -> who had it first.

@@ -372,6 +372,19 @@ TEST_F(ExamineTest, LostDeviceIsMadeAgainSoThatItIsNotTakenForEmpty) {
   EXPECT_EQ(after[40].region().state(), kAllocated);
 }
 
+// It would come in as a new one, with the bytes of every Region on it free.
+TEST_F(ExamineTest, DeviceThatTheManagerWouldNotLoadIsNotTakenForEmpty) {
+  AddRegion(40, "kv", {{"cmm-1", 3, 2}});
+  records_[17].mutable_device()->clear_granule_bytes();
+  const Examination done = Check(Rows());
+  EXPECT_TRUE(Says(done, 17, "the manager would not load it"));
+  auto after = ExpectRepaired(done);
+  EXPECT_FALSE(after.contains(17));
+  EXPECT_EQ(after[4113].device().id(), "cmm-1");
+  EXPECT_EQ(after[40].region().state(), kAllocated) << "its bytes are known";
+  EXPECT_NE(after[1].pool().hold_reason(), "") << "it may have failed, or be another's by now";
+}
+
 TEST_F(ExamineTest, RecordThatCannotBeReadIsSetAsideAndItsBytesAreHeld) {
   AddRegion(40, "kv", {{"cmm-0", 0, 4}}).set_state(99);
   const Examination done = Check(Rows());
