@@ -24,6 +24,7 @@ namespace pb = store::v1;
 constexpr uint64_t kIdMargin = 4096;           // As the manager reserves them.
 constexpr uint64_t kLostIdMargin = 1'000'000;  // Lost records may have had greater ones.
 constexpr uint64_t kUnknownGranule = 256 << 20;
+constexpr uint64_t kLeastGranule = 1 << 20;  // Of which the largest device has fewer than 2^32.
 constexpr uint64_t kLargestDevice = uint64_t{1} << 50;
 constexpr char kQuarantine[] = "it becomes QUARANTINED";
 
@@ -161,31 +162,42 @@ class Examiner {
                      device.max_lds());
   }
 
-  // Devices that Regions are on and no record tells of. With a record that the fabric contradicts
-  // the manager places nothing there; without one it would take the device for new and empty.
+  // Devices that Regions are on and no record tells of. With a record that the fabric contradicts,
+  // for it has no serial number, the manager places nothing there; without one it would take the
+  // device for new and empty. Its granule is one of which the Regions have whole ones, or their
+  // records would not load.
   void InferDevices() {
     for (const auto& [key, why] : not_devices_) Remove(key, why);
-    std::map<std::string, uint64_t> ends;
+    struct Seen {
+      uint64_t end = 0;
+      uint64_t granule = kUnknownGranule;
+    };
+    std::map<std::string, Seen> devices;
     const auto add = [&](const pb::RegionRecord& region) {
       for (const pb::ExtentRecord& extent : region.extents()) {
         if (bytes_.Knows(extent.device()) || extent.device().empty()) continue;
-        uint64_t& end = ends[extent.device()];
-        end = std::max(end, RangeOf(extent).end);
+        Seen& seen = devices[extent.device()];
+        seen.end = std::max(seen.end, RangeOf(extent).end);
+        const uint64_t bits = extent.dpa_bytes() | extent.length_bytes() | seen.granule;
+        const uint64_t granule = bits & (~bits + 1);  // The lowest bit of them all.
+        if (granule >= kLeastGranule) seen.granule = granule;
       }
     };
     for (const auto& [key, record] : records_) add(record.region());
     for (const pb::RegionRecord& region : orphans_) add(region);
-    for (const auto& [id, end] : ends) {
+    for (const auto& [id, seen] : devices) {
       pb::Record record;
       pb::DeviceRecord& device = *record.mutable_device();
       // An end that no device can have is damage as well.
       const uint64_t capacity =
-          std::min(end / kUnknownGranule + 1, kLargestDevice / kUnknownGranule) * kUnknownGranule;
+          std::min(seen.end / kUnknownGranule + 1, kLargestDevice / kUnknownGranule) *
+          kUnknownGranule;
       device.set_id(id);
       device.set_capacity_bytes(capacity);
-      device.set_granule_bytes(kUnknownGranule);
+      device.set_granule_bytes(CXLPOOL_MUTANT("fsck-guesses-the-granule") ? kUnknownGranule
+                                                                          : seen.granule);
       const uint64_t key = NewId();
-      bytes_.AddDevice(id, capacity, kUnknownGranule);
+      bytes_.AddDevice(id, capacity, device.granule_bytes());
       Find(key, absl::StrCat("Regions are on device ", id, ", of which there is no record"),
            "it gets one as large as they need; nothing is placed on it until it fits the fabric");
       Put(key, std::move(record));

@@ -372,6 +372,19 @@ TEST_F(ExamineTest, LostDeviceIsMadeAgainSoThatItIsNotTakenForEmpty) {
   EXPECT_EQ(after[40].region().state(), kAllocated);
 }
 
+TEST_F(ExamineTest, LostDeviceHasAGranuleThatSuitsItsRegions) {
+  constexpr uint64_t kSmall = kGranule / 4;
+  pb::RegionRecord& region = AddRegion(40, "kv", {{"cmm-1", 0, 1}});
+  region.mutable_extents(0)->set_dpa_bytes(6 * kSmall);
+  region.mutable_extents(0)->set_length_bytes(3 * kSmall);
+  AddRegion(60, "kw", {{"cmm-1", 8, 1}}).mutable_extents(0)->set_length_bytes(4096);  // Damaged.
+  records_.erase(17);
+  auto after = ExpectRepaired(Check(Rows()));
+  EXPECT_EQ(after[4113].device().granule_bytes(), kSmall);
+  EXPECT_EQ(after[40].region().state(), kAllocated);
+  EXPECT_FALSE(after.contains(60));
+}
+
 // It would come in as a new one, with the bytes of every Region on it free.
 TEST_F(ExamineTest, DeviceThatTheManagerWouldNotLoadIsNotTakenForEmpty) {
   AddRegion(40, "kv", {{"cmm-1", 3, 2}});
