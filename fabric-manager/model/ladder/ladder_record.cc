@@ -26,7 +26,11 @@ void RecordGiveUp(Region& region, Attachment& attachment, size_t part, const std
   if (part > 0) {
     attachment.parts[part].detaching = true;
     attachment.parts[part].reason = why;
-    region.state_reason = absl::StrCat("RESIZE_FAILED: ", why);
+    // One that is kept from everybody, for a device of it failed meanwhile, has a better reason to
+    // show: it says what to do.
+    if (region.state == RegionState::kAllocated || CXLPOOL_MUTANT("any-reason-is-overwritten")) {
+      region.state_reason = absl::StrCat("RESIZE_FAILED: ", why);
+    }
     // At once: nobody may take what is left for a Region that has grown.
     region.tail_leaving = !CXLPOOL_MUTANT("failed-growth-stays");
     return;

@@ -552,6 +552,19 @@ TEST(LadderTest, AGrowthThatOneHostGivesUpIsTurnedRoundForAll) {
   EXPECT_EQ(region.state_reason, "RESIZE_FAILED: no room");
 }
 
+TEST(LadderTest, AGrowthThatIsGivenUpLeavesTheReasonOfAQuarantine) {
+  Region region = MakeRegion(RegionState::kQuarantined, {Make(kOnline, false, 3)});
+  region.state_reason = "DEVICE_FAILED: smoke; detach it everywhere";
+  region.tail_extents = 1;
+  Attachment& attachment = region.attachments.front();
+  attachment.parts.push_back({.first_segment = 2, .state = kBound});
+  RecordMove(region, attachment.generation, 1,
+             {.kind = MoveKind::kGiveUp, .segments = {}, .reason = "no room"});
+  EXPECT_TRUE(region.tail_leaving);
+  EXPECT_EQ(region.attachments.front().parts[1].reason, "no room");
+  EXPECT_EQ(region.state_reason, "DEVICE_FAILED: smoke; detach it everywhere");
+}
+
 TEST(LadderTest, AllocatedAndQuarantinedRegionsStay) {
   for (const RegionState state : {RegionState::kAllocated, RegionState::kQuarantined}) {
     EXPECT_EQ(Text(NextRegionMove(MakeRegion(state, {}), {0, 1, 2})), "none");
