@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "fabric-manager/model/placement/placement_policy.h"
 #include "fabric-manager/model/placement/placement_refusals.h"
 #include "proto/support/mutant.h"
@@ -14,6 +15,19 @@ namespace {
 uint64_t UnitTogether(uint64_t a, uint64_t b) {
   if (b == 0 || a == b) return a;
   return CommonUnit(a, b).value_or(UINT64_MAX);
+}
+
+// Only kIsolate keeps away from anybody. Where the caller left the policy to the pool, it is
+// another one as a rule, and who asked to be apart must not believe to be.
+absl::Status CheckIsolateFrom(const ExtentRequest& request) {
+  if (request.isolate_from.empty() || request.policy == Policy::kIsolate ||
+      CXLPOOL_MUTANT("pack-keeps-away-from-nobody")) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_ISOLATE_FROM",
+                absl::StrCat(request.label, ": policy ", ToString(request.policy),
+                             " keeps away from no other Region"),
+                "ask for policy isolate, or leave isolate_from out", {{"field", "isolate_from"}});
 }
 
 // What Pack gives, where one extent does: without intersecting sets of devices. The run that fits
@@ -167,6 +181,7 @@ Extent MakeExtent(const PoolState& state, const FreeSpace::Run& run) {
 absl::StatusOr<PlacedExtents> PlaceExtents(const PoolState& state, const ExtentRequest& request) {
   const PlacementPolicy& policy = PolicyOf(request);
   if (absl::Status status = policy.Check(request); !status.ok()) return status;
+  if (absl::Status status = CheckIsolateFrom(request); !status.ok()) return status;
   const uint64_t unit_bytes = UnitTogether(request.unit_bytes, state.limits().extent_granule_bytes);
   if (&policy == &PackPolicy()) {
     if (auto placed = PackAtOnce(state, request, unit_bytes); placed.has_value()) {

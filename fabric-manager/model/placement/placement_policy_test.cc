@@ -297,6 +297,17 @@ TEST_F(PolicyTest, IsolateKeepsAwayFromOthersDomains) {
             absl::StrCat(other->id, ",", want.isolate_from[1]->id));
 }
 
+TEST_F(PolicyTest, NoOtherPolicyKeepsAwayFromAnybody) {
+  AddDevices(4, kGiB);
+  const RegionPtr other = Hold("cmm-0", 0, kUnit);
+  for (const Policy policy :
+       {Policy::kPack, Policy::kSpread, Policy::kBandwidth, Policy::kLatency}) {
+    ExtentRequest want = Want(policy, kUnit);
+    want.isolate_from = {other};
+    Refusal(want, StatusCode::kInvalidArgument, "BAD_ISOLATE_FROM");
+  }
+}
+
 TEST_F(PolicyTest, IsolateStaysInOneDomain) {
   AddDevices(4, kGiB);
   FarAndNear(4);
