@@ -17,6 +17,12 @@ namespace {
 
 constexpr absl::string_view kBefore = "; before that: ";
 
+// Whether the Region waits for bytes to be cleared: all of its own, or those that it shrinks by.
+bool IsCleared(const Region& region) {
+  return region.state == RegionState::kScrubbing || region.state == RegionState::kFailed ||
+         (region.state == RegionState::kAllocated && region.resizing());
+}
+
 // A line in the log now and then, while a scrub that takes long goes on.
 ScrubProgress TellsProgress(std::string name, LogFields about, uint64_t bytes, const Clock* clock) {
   static constexpr absl::Duration kEvery = absl::Seconds(10);
@@ -43,8 +49,7 @@ std::string ReasonBeforeWait(const std::string& state_reason) {
 // durable.
 const absl::flat_hash_set<uint32_t>& Scrubs::Done(const Region& region) {
   OfRegion& own = regions_[region.key];
-  const bool clears = region.state == RegionState::kScrubbing ||
-                      region.state == RegionState::kFailed || region.resizing();
+  const bool clears = IsCleared(region);
   for (uint32_t i = 0; clears && i < region.extents.size(); ++i) {
     const Device* device = writer_->state().FindDevice(region.extents[i].device);
     if (device == nullptr || device->service != DeviceService::kFailed) continue;
@@ -133,6 +138,9 @@ void Scrubs::Ended(Key region, uint32_t extent, const absl::StatusOr<ScrubResult
   own.error = std::string(status.message());
   const RegionPtr durable = writer_->Durable(region);
   if (durable == nullptr) return;
+  // Its device has failed meanwhile, as a rule: QUARANTINED says what is to be done, and nothing is
+  // tried again.
+  if (!IsCleared(*durable) && !CXLPOOL_MUTANT("quarantine-waits-for-its-scrub")) return;
   Waits(*durable,
         absl::StrCat("its bytes cannot be cleared, which is tried again and again: ", own.error));
 }

@@ -101,6 +101,23 @@ TEST_F(ScrubsTest, WhatItHadToSayBeforeIsKept) {
   EXPECT_EQ(ReasonBeforeWait(region().state_reason), "FORCED: nobody needs it");
 }
 
+// A device fails while a Region shrinks: the scrub of what it gives back ends with an error.
+TEST_F(ScrubsTest, WhatIsQuarantinedMeanwhileWaitsForNoScrub) {
+  Change([](Region& edited) {
+    edited.state = RegionState::kAllocated;
+    edited.tail_extents = 1;
+    edited.tail_leaving = true;
+  });
+  Begin();
+  EXPECT_EQ(fabric.scrubs[0].asked, (Slice{"cmm-0", kBytes, kBytes}));
+  Change([](Region& edited) {
+    edited.state = RegionState::kQuarantined;
+    edited.state_reason = "DEVICE_FAILED: smoke";
+  });
+  Answer(absl::UnavailableError("the device does not answer"));
+  EXPECT_EQ(region().state_reason, "DEVICE_FAILED: smoke");
+}
+
 TEST_F(ScrubsTest, WhatCannotBeClearedIsMarked) {
   Begin();
   Answer(Refuse(absl::StatusCode::kUnimplemented, "NOT_SCRUBBABLE", "it is read-only", "wait"));
