@@ -15,6 +15,28 @@ namespace {
 
 constexpr char kNotShownYet[] = "the fabric has not shown it yet";
 
+// The device that the records know this storage as, by another name; empty: none. The same storage
+// under two names would give each byte to two owners.
+std::string OtherNameOf(const PoolState& state, const FabricDevice& seen) {
+  if (seen.identity.empty() || CXLPOOL_MUTANT("one-storage-two-devices")) return "";
+  for (const auto& [id, device] : state.devices()) {
+    if (id != seen.id && device.identity == seen.identity &&
+        device.service != DeviceService::kRemoved) {
+      return id;
+    }
+  }
+  return "";
+}
+
+// Whether the pool is to have a device of this name.
+bool IsWanted(const PoolState& state, const std::string& id) {
+  const auto& entries = state.topology_entries();
+  return !IsImported(state) || std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+    const auto* device = std::get_if<DeviceEntry>(&entry.second.what);
+    return device != nullptr && device->id == id;
+  });
+}
+
 }  // namespace
 
 void FabricMembers::TakeHosts(const std::string& only, const FabricView& view) {
@@ -201,12 +223,7 @@ void FabricMembers::AddDevice(const FabricDevice& seen) {
   const bool listed = std::any_of(entries.begin(), entries.end(),
                                   [&](const DeviceEntry& entry) { return entry.id == seen.id; });
   if (!listed && IsImported(writer_->state())) return;
-  // The same storage under two names would give each byte to two owners.
-  for (const auto& [id, device] : writer_->state().devices()) {
-    if (id == seen.id || seen.identity.empty() || device.identity != seen.identity ||
-        device.service == DeviceService::kRemoved || CXLPOOL_MUTANT("one-storage-two-devices")) {
-      continue;
-    }
+  if (const std::string id = OtherNameOf(writer_->state(), seen); !id.empty()) {
     if (renamed_.insert(seen.id).second) {
       LogError("reconciler", "device ", seen.id,
                " is not added: it is the storage that the pool's ", "records know as device ", id,
@@ -217,6 +234,10 @@ void FabricMembers::AddDevice(const FabricDevice& seen) {
   writer_->Submit(
       Audit{{}, "manager", "add-device", ""},
       [seen](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+        // Once more: what was planned before it may have taken its entry away, or be the same
+        // storage, which this look shows twice.
+        const bool may = IsWanted(state, seen.id) && OtherNameOf(state, seen).empty();
+        if (!may && !CXLPOOL_MUTANT("devices-are-judged-before-their-turn")) return Proposal{};
         return Proposal{PlanSeenDevice(state,
                                        Device{.id = seen.id,
                                               .serial = seen.serial,
@@ -230,7 +251,8 @@ void FabricMembers::AddDevice(const FabricDevice& seen) {
                         nullptr};
       },
       [this, id = seen.id](const absl::StatusOr<Committed>& done) {
-        if (done.ok()) writer_->SetReachable({{id, ""}});
+        const bool is_there = writer_->state().FindDevice(id) != nullptr;
+        if (done.ok() && is_there) writer_->SetReachable({{id, ""}});
       });
 }
 

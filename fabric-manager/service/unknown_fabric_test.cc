@@ -212,6 +212,18 @@ TEST_F(UnknownFabricTest, OneStorageIsNotTwoDevices) {
   EXPECT_FALSE(DeviceOf("cmm-0").reachable);
 }
 
+TEST_F(UnknownFabricTest, OneStorageIsNotTwoDevicesThatComeInTogether) {
+  Restart([&] {
+    for (const char* id : {"cmm-2", "cmm-3"}) {
+      world.devices.push_back({id, id, 8 * kGranule, kGranule, "the same"});
+    }
+  });
+  rig->Run(absl::Seconds(1));
+  EXPECT_NE(rig->writer.state().FindDevice("cmm-2") == nullptr,
+            rig->writer.state().FindDevice("cmm-3") == nullptr);
+  EXPECT_EQ(rig->views.Get()->capacity.total_bytes, 24 * kGranule);
+}
+
 TEST_F(UnknownFabricTest, BytesThatANewDeviceBringsAreKeptUntilAnOperatorReleasesThem) {
   Restart([&] {
     world.devices.push_back({"cmm-2", "cmm-2", 8 * kGranule, kGranule, "used before", true});
