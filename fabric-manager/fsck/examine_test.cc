@@ -520,6 +520,22 @@ TEST_F(ExamineTest, IdsThatWouldBeGivenOutAgainAreFound) {
   EXPECT_GT(ExpectRepaired(done)[1].pool().next_id(), 41u);
 }
 
+// After a restore the fabric shows what the pool has given out since.
+TEST_F(ExamineTest, TheIdsOfAStrayAreNoneThatThePoolHasGivenOut) {
+  pb::RegionRecord& stray = AddRegion(40, "stray-1", {{"cmm-0", 0, 1}});
+  stray.set_state(kQuarantined);
+  Attach(stray, "host-a", 20, 9'000'000);
+  EXPECT_FALSE(Check(Rows()).findings.empty());
+  stray.mutable_attachments(0)->set_held(true);
+  EXPECT_TRUE(Check(Rows()).findings.empty());
+  Attach(AddRegion(60, "kv", {{"cmm-0", 4, 1}}), "host-b", 20, 65);
+  EXPECT_TRUE(Check(Rows()).findings.empty());
+  // Of hardware that has serial numbers of its own.
+  records_[60].mutable_region()->mutable_attachments(0)->mutable_segments(0)->set_serial(
+      0xfc12'3456'789a'bcde);
+  EXPECT_TRUE(Check(Rows()).findings.empty());
+}
+
 TEST_F(ExamineTest, BrokenSharingIsQuarantined) {
   pb::RegionRecord& kv = AddRegion(40, "kv", {{"cmm-0", 0, 1}});
   Attach(kv, "host-a", 17, 42);

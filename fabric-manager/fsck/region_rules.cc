@@ -5,6 +5,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/pool/region.h"
+#include "proto/support/cxl_host.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -72,9 +74,12 @@ std::vector<std::string> BrokenRules(const pb::RegionRecord& region) {
 uint64_t GreatestIdOf(const pb::RegionRecord& region) {
   uint64_t greatest = region.generation();
   for (const pb::AttachmentRecord& attachment : region.attachments()) {
+    // Its ids are those that the fabric shows, and the manager gives them to nobody else.
+    if (attachment.held() && !CXLPOOL_MUTANT("fsck-counts-from-strays")) continue;
     greatest = std::max(greatest, attachment.generation());
     for (const pb::SegmentRecord& segment : attachment.segments()) {
-      if (segment.serial() > kSerialBase) {
+      // Hardware's own is no number of the pool's.
+      if (IsPoolSerial(segment.serial())) {
         greatest = std::max(greatest, segment.serial() - kSerialBase);
       }
     }

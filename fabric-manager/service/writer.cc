@@ -342,7 +342,13 @@ void Writer::Enqueue(std::unique_ptr<Pending> pending) {
   executor_->RunOrPost([this] { Pump(); });
 }
 
+// Where a pool was put back, what is held as a stray has ids that are given out later. They are
+// left out: as anybody else's generation or serial they would be refused.
 uint64_t Writer::NextId() {
+  const auto taken = [this](uint64_t id) {
+    return state_.KnowsGeneration(id) || state_.FindRegionBySerial(kSerialBase | id) != nullptr;
+  };
+  while (taken(next_id_) && !CXLPOOL_MUTANT("ids-of-strays-are-given-out")) ++next_id_;
   if (!CXLPOOL_MUTANT("ids-not-durable") && next_id_ >= meta_.next_id) {
     meta_.next_id = next_id_ + kIdBlock;
     puts_[kPoolKey] = EncodePool(meta_);

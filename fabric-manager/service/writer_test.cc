@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "proto/support/manual_executor.h"
 #include "proto/support/refusal.h"
@@ -319,6 +321,47 @@ TEST_F(WriterTest, IdsAreNeverGivenTwiceOverRestarts) {
     executor.Advance(absl::Milliseconds(10));
   }
   EXPECT_EQ(seen.size(), 15u);
+}
+
+// It is what the pool gave out before it was put back to an earlier state.
+TEST_F(WriterTest, TheIdsOfAStrayAreNobodyElses) {
+  uint64_t stray_id = 0;
+  Submit([](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
+    Host host;
+    host.key = context.next_id();
+    host.id = "host-a";
+    host.identity = "cxlpool://host/host-a";
+    return Proposal::Of(host, nullptr);
+  });
+  Submit([&](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
+    auto stray = std::make_shared<Region>();
+    stray->key = stray->generation = context.next_id();
+    stray->id = "stray";
+    stray->tag = context.make_tag();
+    stray->state = RegionState::kQuarantined;
+    stray->extents = {{Interned("cmm-0"), 0, uint64_t{256} << 20}};
+    Attachment attachment;
+    attachment.host = "host-a";
+    attachment.held = true;
+    attachment.generation = stray_id = stray->key + 100;
+    Segment segment;
+    segment.serial = kSerialBase | (stray_id + 1);
+    attachment.segments.push_back(segment);
+    stray->attachments.push_back(attachment);
+    return Proposal::Of(RegionPtr(stray), stray);
+  });
+  std::set<uint64_t> given;
+  Submit([&](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
+    for (int i = 0; i < 200; ++i) given.insert(context.next_id());
+    return Proposal{};
+  });
+  executor.Advance(absl::Milliseconds(10));
+  EXPECT_NE(writer.state().FindRegionById("stray"), nullptr);
+  EXPECT_EQ(given.size(), 200u);
+  EXPECT_TRUE(given.contains(stray_id - 1));
+  EXPECT_FALSE(given.contains(stray_id));
+  EXPECT_FALSE(given.contains(stray_id + 1));
+  EXPECT_TRUE(given.contains(stray_id + 2));
 }
 
 TEST_F(WriterTest, AFullQueueRefusesAtOnce) {
