@@ -249,9 +249,13 @@ bool IsFailed(const DeviceView& device) {
 }
 
 // A scrub goes on by itself, unless one of the devices cannot be reached, or somebody can still
-// write there, or it fails: then it is tried again and again, and a person has to look.
+// write there, or it fails: then it is tried again and again, and a person has to look. A Region
+// that shrinks is scrubbed where it gives back; since when it is, is not known.
 void ExplainScrub(const PoolView& view, const Region& region, Findings& out) {
-  for (const Extent& extent : region.extents) {
+  absl::Span<const Extent> extents = region.extents;
+  if (region.resizing()) extents.remove_prefix(region.settled_extents());
+  const absl::Time since = region.resizing() ? absl::InfinitePast() : region.state_since;
+  for (const Extent& extent : extents) {
     const DeviceView* device = FindDevice(view, extent.device);
     if (device == nullptr || device->device.reachable || IsFailed(*device)) continue;
     Finding& finding =
@@ -259,18 +263,18 @@ void ExplainScrub(const PoolView& view, const Region& region, Findings& out) {
                 absl::StrCat("its bytes cannot be cleared while the fabric does not show device ",
                              device->device.id, InBrackets(device->device.unreachable_reason)),
                 {absl::StrCat("cxlpool explain device/", device->device.id)});
-    finding.since = region.state_since;
+    finding.since = since;
     finding.waits_for = {DeviceName(device->device.id)};
     return;
   }
   absl::string_view why = region.state_reason;
   if (!absl::ConsumePrefix(&why, kScrubWaits)) {
-    out.Say(Urgency::kWaits, "SCRUBBING", "its bytes are being cleared").since = region.state_since;
+    out.Say(Urgency::kWaits, "SCRUBBING", "its bytes are being cleared").since = since;
     return;
   }
   Finding& finding = out.Say(Urgency::kWrong, "SCRUB_WAITS", std::string(why));
-  finding.since = region.state_since;
-  for (const Extent& extent : region.extents) {
+  finding.since = since;
+  for (const Extent& extent : extents) {
     const std::string name = DeviceName(extent.device);
     const DeviceView* device = FindDevice(view, extent.device);
     if (device != nullptr && IsFailed(*device)) continue;
@@ -295,6 +299,13 @@ void ExplainLostBytes(const Region& region, Findings& out) {
 // Of its own state, without its Attachments. A Region that is up has nothing to say of its state;
 // one that comes up or goes down is explained by its Attachments.
 void ExplainState(const PoolView& view, const Region& region, Findings& out) {
+  // Also what shrinks, and what could not be made: it would go for ever, and nobody would hear why.
+  const bool waits = absl::StartsWith(region.state_reason, kScrubWaits) &&
+                     (region.state == RegionState::kFailed || region.resizing());
+  if (waits && region.state != RegionState::kQuarantined &&
+      !CXLPOOL_MUTANT("shrinks-wait-unheard")) {
+    return ExplainScrub(view, region, out);
+  }
   switch (region.state) {
     case RegionState::kQuarantined:
       return ExplainQuarantine(region, out);

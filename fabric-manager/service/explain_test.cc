@@ -285,6 +285,28 @@ TEST(ExplainTest, AScrubThatFailsIsForAPerson) {
   EXPECT_THAT(finding.commands, ElementsAre("cxlpool device show cmm-0"));
 }
 
+TEST(ExplainTest, AShrinkThatWaitsForItsScrubIsForAPerson) {
+  SoundPool pool;
+  pool.region.extents.push_back({Interned("cmm-1"), 0, kGiB});
+  pool.region.tail_extents = 1;
+  pool.region.tail_leaving = true;
+  EXPECT_THAT(pool.OfRegion(), IsEmpty());
+  pool.region.state_reason = "WAITS: device cmm-1 has to be reached to clear its bytes: no";
+  const Finding finding = Only(pool.OfRegion(), "SCRUB_WAITS");
+  EXPECT_EQ(finding.urgency, Urgency::kWrong);
+  EXPECT_EQ(finding.since, absl::InfinitePast());
+  EXPECT_THAT(finding.waits_for, ElementsAre("devices/cmm-1"));
+}
+
+TEST(ExplainTest, WhatCouldNotBeMadeAndWaitsForItsScrubIsForAPerson) {
+  SoundPool pool;
+  pool.region.attachments.clear();
+  pool.region.state = RegionState::kFailed;
+  EXPECT_EQ(Only(pool.OfRegion(), "FAILED").urgency, Urgency::kWaits);
+  pool.region.state_reason = "WAITS: its bytes cannot be cleared: no; before that: no answer";
+  EXPECT_EQ(Only(pool.OfRegion(), "SCRUB_WAITS").urgency, Urgency::kWrong);
+}
+
 TEST(ExplainTest, LostBytesSayWhatToDoWithRegionAndDevice) {
   SoundPool pool;
   pool.region.bad = {{0, "MEDIA_ERROR at 0x1000"}};
