@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <optional>
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "test/rigs/service_fixture.h"
 
@@ -137,6 +141,34 @@ TEST_F(DistrustTest, AFenceProvesNothingOfOtherHosts) {
   ASSERT_NE(rig->Find("kw"), nullptr);
   EXPECT_EQ(StateOf("kw"), AttachmentState::kReleaseBlocked);
   EXPECT_EQ(world.bound.size(), 1u);
+}
+
+// A call about one of the two is under way at any moment.
+TEST_F(DistrustTest, WhatWaitsForProofsInTurnKeepsNoFenceFromBeginning) {
+  Make(AllocateOn("kv", "host-a", 1));
+  Make(AllocateOn("kw", "host-a", 2));
+  auto bound = world.bound;
+  for (auto& [serial, on] : bound) on.ld.unbinding = true;
+  world.slow_proofs = true;
+  ASSERT_TRUE(Release("kv", 3).ok());
+  ASSERT_TRUE(Release("kw", 4).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return world.slow.size() == 2; }));
+  GoSilent("host-a");
+  world.bound = bound;  // It lets go of neither.
+  std::optional<absl::Status> fenced;
+  rig->pool.Fence(Caller::Admin("op"), "host-a", "it hangs",
+                  [&](absl::Status status) { fenced = std::move(status); });
+  for (int i = 0; i < 10 && !fenced.has_value(); ++i) {
+    if (!world.slow.empty()) {
+      const std::function<void()> answer = world.slow.front();
+      world.slow.erase(world.slow.begin());
+      answer();
+    }
+    rig->Run(absl::Seconds(3));
+  }
+  ASSERT_TRUE(fenced.has_value());
+  EXPECT_TRUE(fenced->ok()) << *fenced;
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->views.Get()->regions.size() == 0; }));
 }
 
 // While the fence is being recorded the reconciler goes on with what was recorded before it.

@@ -48,8 +48,8 @@ void HostFences::Fence(const std::string& host, Audit audit, Done done) {
                  });
 }
 
-// No bind begins on the host any more. One that is under way could still take effect after the
-// fence, so calls about the host are waited for first.
+// No call about the host begins any more. A bind that is under way could still take effect after
+// the fence, so calls about the host are waited for first.
 void HostFences::FenceWhenQuiet(const std::string& host, Audit audit, absl::Duration deadline,
                                 Done done) {
   const TrackTable::Tracks& own = tracks_->OfHost(host);

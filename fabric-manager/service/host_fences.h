@@ -46,8 +46,8 @@ class HostFences {
   // FAILED_PRECONDITION/FENCE_FAILED: it is under way already, or nothing is proven.
   void Fence(const std::string& host, Audit audit, Done done);
 
-  // A fence of the host is under way: nothing may be bound there now. A bind could still take
-  // effect after the fence.
+  // A fence of the host is under way: nothing may be bound there now, for a bind could still take
+  // effect after the fence; nor unbound, for the fence waits until no call is under way.
   bool UnderWay(const std::string& host) const { return fencing_.contains(host); }
 
  private:

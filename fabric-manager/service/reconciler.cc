@@ -181,6 +181,14 @@ bool Reconciler::MayGoDown(const Attachment& attachment) const {
   return true;
 }
 
+// A fence begins once no call about its host is under way. Several Attachments that wait for their
+// proofs in turn would never leave it a moment for that, and it is what ends their waiting.
+bool Reconciler::MayUnbind(const Attachment& attachment, const Track& track) const {
+  const bool fenced =
+      fences_.UnderWay(attachment.host) && !CXLPOOL_MUTANT("unbinds-go-on-beside-a-fence");
+  return calls_.MayCall(track) && !fenced;
+}
+
 void Reconciler::StepAttachment(const Region& region, const Attachment& attachment) {
   Track& track = tracks_.Of(region, attachment);
   // Hosts take down last what came up first.
@@ -264,7 +272,7 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, si
       Bind(region, attachment, part, track, move);
       break;
     case MoveKind::kBeginUnbind:
-      if (calls_.MayCall(track)) calls_.BeginUnbind(region, attachment, part, track, move);
+      if (MayUnbind(attachment, track)) calls_.BeginUnbind(region, attachment, part, track, move);
       break;
     case MoveKind::kOfferOnline:
       if (track.wants[part] == v1::Offer::WANT_ONLINE) break;
@@ -352,7 +360,7 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, size_t
 void Reconciler::Eject(const Region& region, const Attachment& attachment, size_t part,
                        Track& track) {
   agents_.Offer(region, attachment, part, track, v1::Offer::WANT_EJECTED);
-  if (!calls_.MayCall(track)) return;
+  if (!MayUnbind(attachment, track)) return;
   calls_.AwaitUnbound(region, attachment, part, track);
   if (!track.stuck.empty() && attachment.parts[part].reason != track.stuck) {
     recorder_.Record(region, attachment, "unbind-not-proven", track.stuck,

@@ -106,6 +106,7 @@ class Reconciler {
   // What is next for a part.
   Move NextMoveOf(const Attachment& attachment, size_t part, Track& track) const;
   bool MayGoDown(const Attachment& attachment) const;
+  bool MayUnbind(const Attachment& attachment, const Track& track) const;
 
   // Moves of a part.
   void Bind(const Region& region, const Attachment& attachment, size_t part, Track& track,

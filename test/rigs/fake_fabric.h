@@ -137,6 +137,14 @@ class FakeFabric : public WorldFabric {
   }
   void AwaitUnbound(Binding binding, absl::Duration, Done done) override {
     if (dead) return;
+    if (world_->slow_proofs) {
+      auto held = std::make_shared<Done>(std::move(done));
+      world_->slow.push_back([held] {
+        Done answer = std::move(*held);
+        std::move(answer)(absl::DeadlineExceededError("still bound"));
+      });
+      return;
+    }
     for (auto& [serial, host] : world_->bound) {
       if (host.ld.key == binding.key) {
         std::move(done)(absl::DeadlineExceededError("still bound"));

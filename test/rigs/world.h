@@ -33,9 +33,10 @@ struct World {
   bool hold_offline = false;    // Agents answer HOLDERS instead of going offline.
   bool refuse_online = false;   // Agents answer a permanent error instead of going online.
   int binds = 0;
-  bool any_order = false;   // Its hosts have no decoder stack.
-  bool slow_binds = false;  // Binds take effect, and answer, when `slow` is run.
-  bool slow_looks = false;  // What a look at everything saw is answered when `slow` is run.
+  bool any_order = false;    // Its hosts have no decoder stack.
+  bool slow_binds = false;   // Binds take effect, and answer, when `slow` is run.
+  bool slow_proofs = false;  // Nothing is proven; it is answered so when `slow` is run.
+  bool slow_looks = false;   // What a look at everything saw is answered when `slow` is run.
   std::vector<std::function<void()>> slow;
   bool lose_binds = false;  // Binds take effect, and answer `lost_bind`.
   absl::Status lost_bind = absl::DeadlineExceededError("the switch does not answer");
