@@ -8,7 +8,7 @@ from testbed.metrics import fetch_promtool, fired_by
 from testbed.testing import main
 
 GIB = 1 << 30
-STRANDED = ('unreachable', 'draining', 'ld_limit', 'bad')
+STRANDED = ('unreachable', 'draining', 'ld_limit', 'out_of_reach', 'bad')
 
 
 def pool_of(capacity, free, **stranded):
@@ -46,7 +46,7 @@ class RulesTest(unittest.TestCase):
     def test_what_can_be_given_to_nobody_is_not_free(self):
         in_one_piece = {'cxlpool_pool_most_free_device_bytes': 32 * GIB, 'cxlpool_pool_largest_free_extent_bytes': 32 * GIB}
         self.assertEqual(self.fired(pool_of(64, 32) | in_one_piece), set())
-        for why in ('unreachable', 'draining', 'ld_limit'):
+        for why in ('unreachable', 'draining', 'ld_limit', 'out_of_reach'):
             with self.subTest(why=why):
                 self.assertEqual(self.fired(pool_of(64, 32, **{why: 16}) | in_one_piece), set())
                 self.assertEqual(self.fired(pool_of(64, 32, **{why: 30}) | in_one_piece), {'CxlpoolPoolFull'})

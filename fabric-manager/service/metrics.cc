@@ -76,12 +76,25 @@ const char* StateOf(const Device& device) {
   return device.reachable ? "in_service" : "unreachable";
 }
 
+// Whether no host may have bytes of the device: no link leads one there, or those that are led
+// there were found not to reach it. A pool without hosts waits for its first.
+bool IsOutOfReach(const PoolView& view, const std::string& device) {
+  bool any = false;
+  for (const auto& [id, host] : view.hosts) {
+    if (host->host.retired) continue;
+    any = true;
+    const bool led = view.topology->Find(id, device) != nullptr;
+    if (led && !host->runtime->unreached.contains(device)) return false;
+  }
+  return any && !CXLPOOL_MUTANT("what-no-link-leads-to-is-free");
+}
+
 // Of each device what its bytes are and its state; of the pool, which free bytes can be given to
 // nobody, each counted by the first reason that applies. A device that was removed is left out; one
 // that the fabric has never shown has a state, and no bytes.
 void AddDevices(MetricsText& out, const PoolView& view) {
   std::map<std::string, uint64_t> stranded = {
-      {"unreachable", 0}, {"draining", 0}, {"ld_limit", 0}, {"bad", 0}};
+      {"unreachable", 0}, {"draining", 0}, {"ld_limit", 0}, {"out_of_reach", 0}, {"bad", 0}};
   out.Gauge("cxlpool_device_bytes", "Bytes of a device by what they are.");
   for (const DeviceView& view_of : *view.devices) {
     const Device& device = view_of.device;
@@ -103,6 +116,8 @@ void AddDevices(MetricsText& out, const PoolView& view) {
       stranded["draining"] += free;
     } else if (view_of.max_lds != 0 && use.lds >= view_of.max_lds) {
       stranded["ld_limit"] += free;
+    } else if (IsOutOfReach(view, device.id)) {
+      stranded["out_of_reach"] += free;
     }
   }
   out.Gauge("cxlpool_device_lds", "Extents on a device.");

@@ -130,6 +130,27 @@ TEST(ManagerMetricsTest, ADeviceThatWasRemovedIsNotShown) {
   }
 }
 
+TEST(ManagerMetricsTest, WhatNoHostReachesIsStranded) {
+  PoolForMetrics pool(2, 1, 1);
+  const auto is = [](uint64_t bytes) {
+    return HasSubstr(
+        absl::StrCat("\ncxlpool_pool_stranded_bytes{why=\"out_of_reach\"} ", bytes, "\n"));
+  };
+  EXPECT_THAT(pool.Text(), is(0));
+  TopologySpec spec;
+  spec.devices = {{.id = "device-0"}, {.id = "device-1"}};
+  spec.hosts = {"host-0"};
+  spec.links = {{.a = "host-0", .b = "device-0"}};
+  pool.view.topology = std::make_shared<const Topology>(Topology::Create(spec).value());
+  EXPECT_THAT(pool.Text(), is(kMetricsGiB)) << "no link leads to device-1";
+  auto host = std::make_shared<HostView>(*pool.view.hosts.at("host-0"));
+  auto runtime = std::make_shared<HostRuntime>(*host->runtime);
+  runtime->unreached["device-0"] = "the host does not show it";
+  host->runtime = runtime;
+  pool.view.hosts["host-0"] = host;
+  EXPECT_THAT(pool.Text(), is(2 * kMetricsGiB));
+}
+
 // There is no record of it but what was laid down, and an alert has to miss it all the same.
 TEST(ManagerMetricsTest, ADeviceThatWasNeverShownIsUnreachable) {
   PoolForMetrics pool(1, 1, 1);
