@@ -359,11 +359,14 @@ absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const Caller& calle
   }
   Difference difference(state, caller, context);
   if (absl::Status status = difference.Want(device); !status.ok()) return status;
-  // One that drains is used again, as by `device add` without a word about what it is.
+  // One that drains is used again, as by `device add` without a word about what it is; and one that
+  // failed is refused as there, or it would be taken for used again.
   absl::StatusOr<Change> change = std::move(difference).Taken();
   if (!change.ok()) return change;
   const Device* known = state.FindDevice(device.id);
-  if (known != nullptr && known->service == DeviceService::kDraining) {
+  const bool failed = known != nullptr && known->service == DeviceService::kFailed &&
+                      !CXLPOOL_MUTANT("what-failed-is-said-to-be-added");
+  if (failed || (known != nullptr && known->service == DeviceService::kDraining)) {
     auto back = PlanAddDevice(state, caller, device.id, context);
     if (!back.ok()) return back.status();
     for (Item& item : *back) change->push_back(std::move(item));

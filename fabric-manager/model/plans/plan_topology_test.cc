@@ -293,6 +293,17 @@ TEST_F(PlanTopologyTest, ADrainedDeviceIsUsedAgainByAddingIt) {
   EXPECT_EQ(state().FindDevice("cmm-1")->service, DeviceService::kInService);
 }
 
+TEST_F(PlanTopologyTest, ADeviceThatFailedIsNotAddedAgainByItsName) {
+  Commit(PlanFailDevice(state(), "cmm-1", "smoke", context()).value());
+  EXPECT_TRUE(Plan()->change.empty()) << "a file that has it still may be applied";
+  const auto add = [&] {
+    return PlanPutDevice(state(), kAlice, tables_.devices[1], context()).status();
+  };
+  EXPECT_EQ(ReasonOf(add()), "DEVICE_FAILED");
+  tables_.devices[1].capacity_bytes *= 2;
+  EXPECT_EQ(ReasonOf(add()), "DEVICE_FAILED");
+}
+
 TEST_F(PlanTopologyTest, AHostWithAnAttachmentStaysWhereItIs) {
   ASSERT_TRUE(Allocate(Allocation("kv", kUnit, "host-b")).ok());
   const uint32_t slot = state().Occupied("host-b").front().slot;
