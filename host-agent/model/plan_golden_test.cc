@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "host-agent/model/step_effect.h"
 #include "test/rigs/golden_files.h"
 #include "test/rigs/played_steps.h"
 
