@@ -19,6 +19,8 @@ constexpr uint64_t kUnit = uint64_t{2} << 20;
 constexpr uint64_t kLargest = uint64_t{1} << 56;
 // Of the 63 bytes that a Region's name may have, "-12345678-" and ten digits take the rest.
 constexpr size_t kLongestPrefix = 43;
+// How long the end of a heap waits for a Region of which it is not known whether it was allocated.
+constexpr uint32_t kLateWaitMs = 10'000;
 
 constinit thread_local bool met_the_limit = false;  // See HeapRegions::MetTheLimit.
 
@@ -356,7 +358,8 @@ void HeapRegions::End() {
   }
   const MutexLock growing(growing_);
   if (!asked_.has_value()) return;
-  StatusOr<std::unique_ptr<Part>> late = AskFor(0);  // Its tag is not known without.
+  // Its tag is not known without. It may be on its way still.
+  StatusOr<std::unique_ptr<Part>> late = AskFor(std::min(options_.wait_ms, kLateWaitMs));
   if (!late.ok()) return;
   const std::string tag = std::move((*late)->tag);
   late->reset();

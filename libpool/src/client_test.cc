@@ -122,6 +122,13 @@ TEST_F(ClientTest, AllocatesAndOpensWhatItAskedFor) {
   EXPECT_EQ(FieldsNotSet(request.allocate()), std::vector<std::string>{"zone"});
 }
 
+// The agent takes 0 for a minute, which is longer than the call lasts.
+TEST_F(ClientTest, AnAllocationThatIsNotToWaitSaysSoToTheAgent) {
+  Pool client = Connect();
+  ASSERT_TRUE(client.Allocate({.name = "kv", .size_bytes = 1 << 20, .wait = {}}).ok());
+  EXPECT_EQ(agent_.Requests().back().allocate().wait_ms(), 1u);
+}
+
 TEST_F(ClientTest, OpensAsAFile) {
   agent_.Add({.name = "regions/kv", .segment_bytes = {1 << 20}});
   Pool client = Connect();

@@ -42,10 +42,13 @@ Status NotOurs() {
                 "connect again in the child");
 }
 
+// What is left of the wait. In an allocation 0 is for the agent to choose: it would wait for a
+// minute, which may be longer than this call lasts, and nobody would hear that the Region is there.
 void SetWait(LocalRequest& request, Deadline wait_until) {
   const auto wait_ms = static_cast<uint32_t>(RemainingMs(wait_until, kMaxWaitMs));
+  const uint32_t least_ms = CXLPOOL_MUTANT("no-wait-is-a-minute") ? 0 : 1;
   if (request.open.has_value()) request.open->wait_ms = wait_ms;
-  if (request.allocate.has_value()) request.allocate->wait_ms = wait_ms;
+  if (request.allocate.has_value()) request.allocate->wait_ms = std::max(wait_ms, least_ms);
 }
 
 bool Has(const LocalResponse& response, Body body) {
