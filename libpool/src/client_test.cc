@@ -300,6 +300,14 @@ TEST_F(ClientTest, WhatPassesIsTriedAgainUnderTheSameIdForAsLongAsTheTimeout) {
       << "not for as long as the memory may take";
 }
 
+// Its last pause ends with its time.
+TEST_F(ClientTest, ACallWithoutAWaitThatGivesUpSaysWhatTheAgentAnswered) {
+  agent_.Add({.name = "regions/kv"});
+  Pool hasty = Connect(std::chrono::seconds(1));
+  for (int i = 0; i < 100; ++i) agent_.Next(Answering(14, "MANAGER_UNREACHABLE"));
+  EXPECT_EQ(ReasonOf(hasty.Release("kv")), "MANAGER_UNREACHABLE");
+}
+
 TEST_F(ClientTest, AReleaseWhoseAnswerWasLostIsDoneWhereTheRegionIsGone) {
   agent_.Add({.name = "regions/kv"});
   Pool client = Connect();
