@@ -309,6 +309,31 @@ TEST_F(SessionTest, ARegionEndsWithoutWaitingForOtherCalls) {
   EXPECT_TRUE(agent_.AwaitOpens(kRegionName, 0)) << "the other call said it";
 }
 
+// The other call takes all its time: there is none left to wait for the answer to a close.
+TEST_F(SessionTest, ARegionEndsAlsoBesideACallThatTakesAllItsTime) {
+  Pool client = Connect(std::chrono::seconds(2));
+  auto region = client.Open("kv");
+  ASSERT_TRUE(region.ok());
+  std::promise<void> working, go_on;
+  const auto away = [](v1::LocalResponse& response) {
+    response.Clear();
+    response.set_code(CXLPOOL_UNAVAILABLE);
+    response.mutable_error()->set_reason("MANAGER_UNREACHABLE");
+  };
+  agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = [&](v1::LocalResponse& response) {
+                 away(response);
+                 working.set_value();
+                 go_on.get_future().wait();
+               }});
+  for (int i = 0; i < 100; ++i) agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = away});
+  std::thread other([&client] { EXPECT_EQ(ReasonOf(client.List()), "MANAGER_UNREACHABLE"); });
+  working.get_future().wait();
+  { const Region ended = *std::move(region); }
+  go_on.set_value();
+  other.join();
+  EXPECT_TRUE(agent_.AwaitOpens(kRegionName, 0)) << "no other call follows";
+}
+
 // Opens Regions that are not there yet, from as many threads as a client has lanes.
 class WaitingCalls {
  public:
