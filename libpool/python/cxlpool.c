@@ -118,10 +118,14 @@ static int parse_size(const char *text, uint64_t *bytes) {
   return 1;
 }
 
+/* A number may be of any type that stands for a whole one, as numpy's integers do. */
 int size_of(PyObject *value, void *to) {
   uint64_t *const bytes = to;
-  if (PyLong_Check(value)) {
-    *bytes = PyLong_AsUnsignedLongLong(value);
+  if (PyIndex_Check(value)) {
+    PyObject *const whole = PyNumber_Index(value);
+    if (whole == NULL) return 0;
+    *bytes = PyLong_AsUnsignedLongLong(whole);
+    Py_DECREF(whole);
     return !PyErr_Occurred();
   }
   Py_ssize_t length = 0;
@@ -268,9 +272,10 @@ static PyObject *map_order(MapObject *self, PyObject *args, PyObject *kwargs, co
                                        cxlpool_error *)) {
   static char *names[] = {"offset", "length", NULL};
   uint64_t offset = 0, length = 0;
-  if (!map_is_open(self) ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, format, names, size_of, &offset, size_of,
-                                   &length)) {
+  /* What gives the sizes may be Python code, and close the map. */
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, names, size_of, &offset, size_of,
+                                   &length) ||
+      !map_is_open(self)) {
     return NULL;
   }
   const size_t size = cxlpool_map_size(self->map);

@@ -224,6 +224,24 @@ class PythonTest(PoolTest):
                 with self.assertRaisesRegex(ValueError, f'^0 bytes from {offset} on are not all in the map'):
                     memory.publish(text)
 
+    def test_a_size_may_be_of_any_type_that_is_a_whole_number(self):
+        class Whole:  # As numpy's integers are.
+            def __init__(self, number):
+                self.number = number
+
+            def __index__(self):
+                return self.number() if callable(self.number) else self.number
+
+        region = self.allocate(Whole(256 * MiB), max_extents=1)
+        with region.map(offset=Whole(0), length=Whole(256 * MiB)) as memory:
+            memory.publish(Whole(4096), Whole(4096))
+            for bad, error in ((-1, OverflowError), (1 << 64, OverflowError), (1.5, TypeError), ('1', TypeError)):
+                with self.assertRaises(error, msg=bad):
+                    memory.publish(Whole(bad))
+        memory = region.map()
+        with self.assertRaisesRegex(ValueError, 'the map is closed'):
+            memory.publish(Whole(lambda: memory.close() or 0))
+
     def test_what_cannot_be_is_refused(self):
         pool = cxlpool.Pool()
         for bad, error in (('x', ValueError), ('1Q', ValueError), ('-1', ValueError), ('1GiBs', ValueError), ('', ValueError),
