@@ -92,6 +92,8 @@ StatusOr<std::string> NameStem(const std::string& prefix) {
 
 }  // namespace
 
+// Where the first Region cannot be had and may be there all the same, it is asked for and released:
+// who is refused a heap has no name to release it by, and it would stay as long as this process.
 StatusOr<std::unique_ptr<HeapRegions>> HeapRegions::Make(cxlpool_client* client,
                                                          HeapOptions options) {
   StatusOr<HeapOptions> resolved = Resolve(std::move(options));
@@ -100,13 +102,20 @@ StatusOr<std::unique_ptr<HeapRegions>> HeapRegions::Make(cxlpool_client* client,
   if (!stem.ok()) return stem.status();
   std::unique_ptr<HeapRegions> regions(
       new HeapRegions(client, *std::move(resolved), *std::move(stem)));
-  const MutexLock growing(regions->growing_);
-  StatusOr<std::unique_ptr<Part>> first = regions->Allocate(regions->options_.size_bytes);
-  if (!first.ok()) return first.status();
-  const MutexLock lock(regions->mutex_);
-  regions->parts_.push_back(*std::move(first));
-  ReportUsage(*regions->parts_.back());
-  return regions;
+  Status refused;
+  {
+    const MutexLock growing(regions->growing_);
+    StatusOr<std::unique_ptr<Part>> first = regions->Allocate(regions->options_.size_bytes);
+    if (first.ok()) {
+      const MutexLock lock(regions->mutex_);
+      regions->parts_.push_back(*std::move(first));
+      ReportUsage(*regions->parts_.back());
+      return regions;
+    }
+    refused = first.status();
+  }
+  if (!CXLPOOL_MUTANT("heap-that-failed-keeps-its-region")) regions->End();
+  return refused;
 }
 
 // What jemalloc has taken counts as live: which of it are blocks it reports only under its own

@@ -295,6 +295,8 @@ TEST_F(HeapTest, ARegionWhoseFateWasUnknownIsAskedForAgainAndNotForgotten) {
 }
 
 TEST_F(HeapTest, ARegionWhoseFateWasUnknownIsReleasedWithTheHeap) {
+  agent_.Next(Refusal(4, "NOT_ONLINE_IN_TIME"));  // That of a heap which does not come to be, too.
+  EXPECT_FALSE(Heap::Create(Connect(), {.size_bytes = 2_MiB}).ok() || !Names().empty());
   Heap heap = Create({.size_bytes = 2_MiB, .max_bytes = 64_MiB});
   agent_.Next(Refusal(4, "NOT_ONLINE_IN_TIME"));
   EXPECT_EQ(heap.Allocate(3_MiB), nullptr);

@@ -73,8 +73,9 @@ typedef struct cxlpool_heap_options {
   { sizeof(cxlpool_heap_options), NULL, 0, 0, 0, 0, 120000 }
 
 /* Creates a heap with its first Region. All three sizes are rounded up to 2 MiB. The client is used
- * until the heap is destroyed: disconnect it afterwards. INVALID_ARGUMENT/BAD_ARGUMENT;
- * INTERNAL/HEAP_FAILED; errors as cxlpool_allocate and cxlpool_map_region. */
+ * until the heap is destroyed: disconnect it afterwards. Where it fails the Region is released, as
+ * far as the agent answers. INVALID_ARGUMENT/BAD_ARGUMENT; INTERNAL/HEAP_FAILED; errors as
+ * cxlpool_allocate and cxlpool_map_region. */
 CXLPOOL_API int cxlpool_heap_create(cxlpool_client *client, const cxlpool_heap_options *options,
                                     cxlpool_heap **heap, cxlpool_error *error);
 
