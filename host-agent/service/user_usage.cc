@@ -1,6 +1,9 @@
 #include "host-agent/service/user_usage.h"
 
+#include <algorithm>
 #include <iterator>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/mutant.h"
@@ -107,26 +110,36 @@ absl::Status UserUsageTable::Begin(const Call& call, uint64_t bytes, absl::Durat
     }
   }
   UnderWay& entry = under_way_[call];
-  entry.bytes = bytes;
+  if (!entry.tag.empty()) entry.before = Granted{entry.bytes, entry.offered, entry.until};
+  // What was granted counts also where the retry asks for less.
+  entry.bytes = entry.before.has_value() ? std::max(bytes, entry.bytes) : bytes;
   entry.offered = false;
   entry.until = absl::InfiniteDuration();
   return absl::OkStatus();
 }
 
 // After a refusal the call no longer counts. If it was granted, it counts until its Offer comes,
-// for kOfferComes at most; if the outcome is unknown, for kOutcomeUnknown.
+// for kOfferComes at most; if the outcome is unknown, for kOutcomeUnknown. A retry of what was
+// granted changes nothing of that, unless it is granted: else a retry with other arguments, which
+// the manager refuses, would make room for one Region more as long as the Offer is not here.
 void UserUsageTable::End(const Call& call,
                          const absl::StatusOr<v1::AllocateRegionResponse>& response,
                          absl::Duration now) {
   const auto it = under_way_.find(call);
   if (it == under_way_.end()) return;
+  UnderWay& entry = it->second;
+  const std::optional<Granted> before = std::exchange(entry.before, std::nullopt);
   if (response.ok()) {
-    it->second.tag = response->region().tag();
+    entry.tag = response->region().tag();
     // The manager may have rounded it up.
-    if (response->region().size_bytes() != 0) it->second.bytes = response->region().size_bytes();
-    it->second.until = now + kOfferComes;
+    if (response->region().size_bytes() != 0) entry.bytes = response->region().size_bytes();
+    entry.until = now + kOfferComes;
+  } else if (before.has_value() && !CXLPOOL_MUTANT("a-refused-retry-takes-back-the-grant")) {
+    entry.bytes = before->bytes;
+    entry.offered = entry.offered || before->offered;
+    entry.until = before->until;
   } else if (MayHaveWorked(response.status())) {
-    it->second.until = now + kOutcomeUnknown;
+    entry.until = now + kOutcomeUnknown;
   } else {
     under_way_.erase(it);
   }

@@ -7,7 +7,8 @@
 //
 // A call is known by its user and its request_id: two users may make the same one up. Each user has
 // a share of the table, so that none fills it for others. A call that was offered takes no place:
-// it is kept as long as there is room, so that a retry does not stand in its own way.
+// it is kept as long as there is room, so that a retry does not stand in its own way. A retry that
+// is refused takes nothing from what was granted before: that counts on until its Offer is here.
 //
 // Not thread-safe; owned by LocalService.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_USER_USAGE_H_
@@ -15,6 +16,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -56,11 +58,17 @@ class UserUsageTable {
            absl::Duration now);
 
  private:
+  struct Granted {
+    uint64_t bytes = 0;
+    bool offered = false;
+    absl::Duration until;
+  };
   struct UnderWay {
     uint64_t bytes = 0;
     std::string tag;  // Empty: not known.
     bool offered = false;
     absl::Duration until = absl::InfiniteDuration();  // Infinite: the manager has not answered.
+    std::optional<Granted> before;                    // While a retry is under way.
   };
   size_t MakeRoom(uint32_t uid);
 

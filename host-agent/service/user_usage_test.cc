@@ -130,6 +130,27 @@ TEST_F(UserUsageTest, ASecondCallWhileOneIsUnderWayIsRefusedAndTakesNothingAway)
   Begin("one", kAnn, 64 * kMiB);  // It is answered: a retry.
 }
 
+TEST_F(UserUsageTest, ARetryThatIsRefusedTakesNothingFromWhatWasGranted) {
+  const absl::Status refusals[] = {absl::InvalidArgumentError("REQUEST_ID_REUSED"),
+                                   absl::ResourceExhaustedError("QUEUE_FULL"),
+                                   absl::UnavailableError("lost")};
+  Begin("one", kAnn, 64 * kMiB);
+  table_.End({kAnn, "one"}, Got("tag-1", 64 * kMiB), kNow);
+  for (const absl::Status& refusal : refusals) {
+    Begin("one", kAnn, 1);
+    EXPECT_EQ(Of(kAnn).bytes, 64 * kMiB) << refusal;
+    table_.End({kAnn, "one"}, refusal, kNow);
+    EXPECT_EQ(Of(kAnn).bytes, 64 * kMiB) << refusal;
+  }
+  // Nor is it counted for longer, or twice.
+  EXPECT_EQ(Of(kAnn, "x", "", kNow + UserUsageTable::kOfferComes).regions, 0u);
+  Offer(1, kAnn);
+  EXPECT_EQ(Of(kAnn).regions, 1u);
+  offers_.KeepOnly({});
+  table_.Saw(offers_);
+  EXPECT_EQ(Of(kAnn).regions, 0u);
+}
+
 TEST_F(UserUsageTest, TheSameIdOfAnotherUserIsAnotherCall) {
   Begin("one", kAnn, 64 * kMiB);
   Begin("one", kBob, kMiB);
