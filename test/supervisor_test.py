@@ -1,4 +1,4 @@
-"""Test programs leave no process and no file behind, however they end."""
+"""Test programs leave no process and no file behind, however they end, and say what they have found."""
 
 import os
 import shutil
@@ -29,6 +29,24 @@ if sys.argv[2] == 'well':
         process.kill()
     os.kill(int(pids.split()[-1]), 9)
 sys.exit(3 if sys.argv[2] == 'fail' else 0)
+'''
+
+ONE_SKIPS = '''
+import unittest
+from testbed.testing import main, skip_program
+class First(unittest.TestCase):
+    def test_it(self):
+        self.fail('found')
+class Second(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        skip_program('it is not here')
+    def test_it(self):
+        print('the second ran')
+class Third(unittest.TestCase):
+    def test_it(self):
+        print('the third ran')
+main()
 '''
 
 
@@ -86,6 +104,15 @@ class SupervisorTest(unittest.TestCase):
         process.terminate()
         self.assertEqual(process.wait(30), 1)
         self.assert_nothing_is_left(made, pids)
+
+    def test_what_one_class_lacks_takes_nothing_from_the_others(self):
+        (self.directory / 'skips.py').write_text(ONE_SKIPS)
+        environment = {name: value for name, value in os.environ.items() if name not in ('CI', 'CXLPOOL_RESULTS')}
+        done = subprocess.run([sys.executable, self.directory / 'skips.py'], capture_output=True, text=True, timeout=60, env=environment)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn('found', done.stderr)
+        self.assertIn("'it is not here'", done.stderr)
+        self.assertEqual(done.stdout, 'the third ran\n')
 
 
 if __name__ == '__main__':

@@ -5,12 +5,13 @@ import contextlib
 import os
 import re
 import shlex
+import unittest
 from pathlib import Path
 
 from testbed.emulated import EmulatedHost, EmulatedPool, SharedPool
 from testbed.pool import CliError
 from testbed.process import TestbedError, wait_until
-from testbed.testing import BUILD, PoolTest, main, skip_program
+from testbed.testing import BUILD, PoolTest, main
 
 WITHIN_S = 20
 
@@ -347,12 +348,11 @@ class RefusedAgentTest(PoolTest):
         self.pool.wait_hosts_online()
 
 
+@unittest.skipUnless(os.geteuid() == 0, 'a file system can be mounted by root only')
 class FullStoreTest(PoolTest):
     """The manager's store on a file system of a few MiB, which only the manager's processes see."""
     @classmethod
     def make_pool(cls, directory):
-        if os.geteuid() != 0:
-            skip_program('a file system can be mounted by root only')
         pool = EmulatedPool(BUILD, directory, granule='64MiB')
         write_manager_config = pool.write_manager_config
 

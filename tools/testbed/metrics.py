@@ -20,7 +20,7 @@ SAMPLE = re.compile(r'(\w+)(\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})? (\S+)')
 
 
 def fetch_promtool():
-    """Its path. Without it the program ends, with all of its tests skipped."""
+    """Its path. Without it those that need it are skipped."""
     done = subprocess.run([REPOSITORY / 'test/prometheus/fetch', '--check'], capture_output=True, text=True)
     if done.returncode != 0:
         skip_program(f'promtool is not here: {done.stderr.strip()}')
