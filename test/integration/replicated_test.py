@@ -110,7 +110,7 @@ class ReplicatedTest(unittest.TestCase):
         self.addCleanup(watch.kill)
         seen = []
         threading.Thread(target=lambda: seen.extend(watch.stdout), daemon=True).start()
-        time.sleep(1)
+        wait_until(lambda: any('SYNCED' in line for line in seen), 20, 'it watches')
         self.next_leads(lambda manager: manager.kill())
         wait_until(lambda: any('regions/after' in line for line in seen), 20, 'the watch shows what the next leader did')
         self.assertEqual(sum('SYNCED' in line for line in seen), 1, 'it goes on, and does not begin anew')

@@ -71,6 +71,7 @@ class StandbyTest(PoolTest):
     def test_agents_and_watches_come_back_to_the_one_that_leads(self):
         with self.pool.spawn_cli('region', 'watch', '--for', '30s') as watch:
             self.addCleanup(watch.kill)
+            self.assertTrue(any('SYNCED' in line for line in iter(watch.stdout.readline, '')), 'it watches')
             self.online_again()
             self.pool.allocate('kv', '256MiB', 'host-a')
             self.assertTrue(any('regions/kv' in line for line in iter(watch.stdout.readline, '')), 'the watch goes on')
