@@ -60,7 +60,8 @@ class PackageTest(unittest.TestCase):
         cls.names = sorted(path.name.partition('_')[0] for path in packages)
         cls.newer = newer(packages, cls.directory / 'newer')
 
-    def setUp(self):
+    def boot(self):
+        """A machine with the packages, new."""
         self.machine = Machine('fm', self.root, self.directory / 'fm.log',
                                shares={f'/{name}': self.directory / name for name in ('packages', 'newer')})
         self.addCleanup(self.machine.stop)
@@ -143,6 +144,7 @@ with open('/var/lib/cxlpool/pool.db', 'r+b') as store:
         self.assertEqual(self.machine.output(f"dpkg-query -W -f '${{Status}}' {package}"), 'deinstall ok installed')
 
     def test_from_install_to_purge(self):
+        self.boot()
         self.assertEqual(self.names, sorted(PACKAGES))
         for unit in (MANAGER, AGENT):
             self.assertEqual(self.machine.unit(unit, 'UnitFileState', 'ActiveState'), {'UnitFileState': 'disabled', 'ActiveState': 'inactive'})
@@ -221,9 +223,11 @@ with open('/var/lib/cxlpool/pool.db', 'r+b') as store:
         self.assertEqual(len(again), len(PACKAGES))
 
     def test_what_was_never_set_up_goes(self):
+        self.boot()
         self.purge()
 
     def test_it_can_be_removed_anyway(self):
+        self.boot()
         self.configure()
         self.machine.run(f'cxlpool region allocate kv --size {BYTES}')
         self.machine.run(f'mv /etc/cxlpool/fm.toml /root; systemctl stop {MANAGER}')
