@@ -9,8 +9,9 @@ from pathlib import Path
 
 from testbed.emulated import EmulatedPool
 from testbed.metrics import Scrape
+from testbed.pool import free_port
 from testbed.process import Daemon, wait_until
-from testbed.replicated import Etcd, ReplicatedPool, etcd_program, lasting_port
+from testbed.replicated import Etcd, ReplicatedPool, etcd_program
 from testbed.testing import BUILD, REPOSITORY, PoolTest, main, skip_program
 
 
@@ -159,7 +160,7 @@ class ExampleTest(unittest.TestCase):
 
     def test_its_members_serve_a_manager(self):
         example = (REPOSITORY / 'packaging/examples/etcd-cxlpool.conf').read_text()
-        ports = {(name, role): lasting_port() for name in 'abc' for role in ('2379', '2380')}
+        ports = {(name, role): free_port() for name in 'abc' for role in ('2379', '2380')}
         for name in 'abc':
             self.pki('issue', 'manager', f'etcd-{name}', '--dns', f'etcd-{name}')
             self.pki('issue', 'host', f'etcd-{name}')

@@ -4,6 +4,7 @@ Subclasses say what the hosts are: processes on this machine (emulated.py) or QE
 """
 
 import json
+import random
 import socket
 import subprocess
 import uuid
@@ -23,9 +24,15 @@ class CliError(Exception):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
+    """A port to listen on later, and again: below those that the kernel gives to whoever connects, or asks for any."""
+    while True:
+        port = random.SystemRandom().randrange(10240, 32768)
+        with socket.socket() as s:
+            try:
+                s.bind(('127.0.0.1', port))
+                return port
+            except OSError:
+                continue
 
 
 def region_id(name):

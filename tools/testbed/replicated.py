@@ -2,14 +2,13 @@
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import urllib.request
 from pathlib import Path
 
 from .emulated import EmulatedPool
+from .pool import free_port
 from .process import Daemon, wait_until
 
 LOOPBACK = '127.0.0.1'
@@ -22,18 +21,6 @@ def etcd_program():
     return program if os.access(program, os.X_OK) else None
 
 
-def lasting_port():
-    """A port for what is started again: below those that the kernel gives to whoever connects."""
-    while True:
-        port = random.SystemRandom().randrange(10240, 32768)
-        with socket.socket() as s:
-            try:
-                s.bind((LOOPBACK, port))
-                return port
-            except OSError:
-                continue
-
-
 class Etcd:
     """Three members on this machine. `pki`: with TLS, and certificates of the authority there, as docs/replicated.md makes them:
     manager-etcd and host-etcd, for what a member is asked and for what it asks the others."""
@@ -41,9 +28,9 @@ class Etcd:
     def __init__(self, directory: Path, members=3, pki=None):
         self.directory = Path(directory)
         self.pki = pki
-        self.clients = [lasting_port() for _ in range(members)]
+        self.clients = [free_port() for _ in range(members)]
         self.endpoints = [f'{LOOPBACK}:{port}' for port in self.clients]
-        self.peers = [lasting_port() for _ in range(members)]
+        self.peers = [free_port() for _ in range(members)]
         self.members = [Daemon(f'etcd {n}', self.command(n), self.directory / f'etcd{n}.log') for n in range(members)]
 
     def command(self, n):
@@ -95,8 +82,8 @@ class ReplicatedManagers:
         super().__init__(build, directory, **shape)
         self.takeover = takeover
         self.etcd = Etcd(self.directory)
-        self.metrics_ports = [lasting_port() for _ in range(managers)]
-        self.listen([lasting_port() for _ in range(managers)])
+        self.metrics_ports = [free_port() for _ in range(managers)]
+        self.listen([free_port() for _ in range(managers)])
         self.managers = []
 
     def write_manager_config(self):
