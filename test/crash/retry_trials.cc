@@ -173,6 +173,8 @@ class RetryTrials {
     proxy_->Lose(false);
     if (kill && status.ok()) status = StartManager();
     if (!status.ok()) return absl::InternalError(status.message());
+    // Where the proxy lost nothing, nothing was tried.
+    if (dice < 60 && first.ok()) return absl::InternalError("an answer that was lost was heard");
     return first;
   }
 

@@ -54,12 +54,13 @@ class StopTrials {
   std::string Summary() const {
     return absl::StrFormat(
         "the manager took %.0f ms at most, an agent %.0f ms; %d events and %d batches, %d "
-        "applications waited",
+        "applications waited; %d times the manager had too little to do",
         absl::ToDoubleMilliseconds(manager_took_), absl::ToDoubleMilliseconds(agent_took_), events_,
-        batches_, waiting_);
+        batches_, waiting_, idle_);
   }
 
-  std::string Missing() const {
+  std::string Missing(uint64_t seeds) const {
+    if (idle_ * 10 > seeds) return "the manager had too little to do too often";
     if (events_ > 0 && batches_ > 0 && waiting_ > 0) return "";
     return "no event, no batch or no application was on its way";
   }
@@ -138,9 +139,9 @@ class StopTrials {
     if (absl::Status status = Ask(kHosts[0], /*open=*/false); !status.ok()) return status;
     BusyManager busy(pool_->socket());
     const absl::Time end = absl::Now() + kReady;
-    while ((busy.events() < kRegions || busy.batches() == 0) && absl::Now() < end) {
-      absl::SleepFor(kPoll);
-    }
+    const auto is_busy = [&busy] { return busy.events() >= kRegions && busy.batches() > 0; };
+    while (!is_busy() && absl::Now() < end) absl::SleepFor(kPoll);
+    if (!is_busy()) ++idle_;
     absl::SleepFor(absl::Microseconds(random_() % kMoment_us));
     absl::Status status = Stop(pool_->manager(), "the manager", &manager_took_);
     events_ += busy.events();
@@ -193,6 +194,7 @@ class StopTrials {
   Callers applications_;
   absl::Duration manager_took_, agent_took_;
   uint64_t events_ = 0, batches_ = 0, waiting_ = 0;
+  uint64_t idle_ = 0;  // Stops of a manager without all of what was meant to keep it busy.
 };
 
 }  // namespace
@@ -207,5 +209,5 @@ int main(int argc, char** argv) {
        .ci_seeds = 100,
        .run = [&](uint64_t seed, bool trace) { return trials.Run(seed, trace); },
        .summary = [&] { return trials.Summary(); },
-       .missing = [&](uint64_t) { return trials.Missing(); }});
+       .missing = [&](uint64_t seeds) { return trials.Missing(seeds); }});
 }
