@@ -43,6 +43,11 @@ class FabricMembers {
   void LifeEnded(const std::string& host, const std::string& incarnation) {
     ended_[host] = incarnation;
   }
+  // Whether it has that proof.
+  bool HasEnded(const std::string& host, const std::string& life) const {
+    const auto ended = ended_.find(host);
+    return ended != ended_.end() && ended->second == life;
+  }
   // Whether all that was bound in the life that the records have of the host is proven to be gone.
   bool IsGone(const std::string& host) const;
 

@@ -46,26 +46,65 @@ void LdOwners::NameByPlace(std::vector<BoundLd>& bound) const {
   }
 }
 
+// Of a host that is retired, or listed no more, the operator has said that it is off.
+bool LdOwners::IsGivenUp(const std::string& host) const {
+  if (const Host* known = writer_->state().FindHost(host); known != nullptr) {
+    return known->retired && writer_->IsDurable(known->key);
+  }
+  const std::vector<HostEntry>& listed = writer_->DurableTables().hosts;
+  return std::none_of(listed.begin(), listed.end(),
+                      [&](const HostEntry& entry) { return entry.id == host; });
+}
+
+// LDs of a host that cannot be asked are unknown, not absent: what it was seen to have it counts as
+// having. A host that the fabric does not show at all has nothing.
+std::vector<LdOwners::Unrecorded> LdOwners::TakeLds(const std::string& only, const FabricView& view,
+                                                    const HasEnded& has_ended) {
+  std::map<absl::string_view, const FabricHost*> hosts;
+  for (const FabricHost& host : view.hosts) hosts[host.id] = &host;
+  std::vector<Unrecorded> lds;
+  for (const Unrecorded& before : unrecorded_) {
+    const std::string& host = before.ld.host;
+    const auto now = hosts.find(host);
+    if (now == hosts.end() || now->second->reachable || before.doubted) continue;
+    if (CXLPOOL_MUTANT("unreachable-hosts-have-no-strays")) continue;
+    if (has_ended(host, before.life) || IsGivenUp(host)) continue;
+    std::vector<BoundLd> ld = {before.ld};
+    NameByPlace(ld);  // It may have a record by now.
+    lds.push_back({std::move(ld.front()), before.life, /*shown=*/false, /*doubted=*/false});
+  }
+  std::erase_if(unrecorded_, [&](const Unrecorded& before) {
+    return only.empty() || before.ld.host == only || CXLPOOL_MUTANT("one-look-forgets-strays");
+  });
+  for (const BoundLd& ld : view.bound) {
+    const auto host = hosts.find(ld.host);
+    const std::string life = host == hosts.end() ? "" : host->second->fabric_incarnation;
+    lds.push_back({ld, life, /*shown=*/true, /*doubted=*/false});
+  }
+  return lds;
+}
+
 // A stray is told of once, and held for as long as it is seen: whatever of its bytes anybody could
 // be given is held again, for its device may have come in, or grown, since it was seen first.
 std::set<std::string> LdOwners::TakeView(const std::string& only, const FabricView& view,
-                                         uint64_t epoch) {
+                                         uint64_t epoch, const HasEnded& has_ended) {
   std::set<std::string> again;
   std::map<StrayOf, std::vector<BoundLd>> strays;
   std::set<std::pair<StrayOf, uint32_t>> seen;
-  std::erase_if(unrecorded_, [&](const BoundLd& ld) {
-    return only.empty() || ld.host == only || CXLPOOL_MUTANT("one-look-forgets-strays");
-  });
-  for (const BoundLd& ld : view.bound) {
+  for (Unrecorded& each : TakeLds(only, view, has_ended)) {
+    const BoundLd ld = each.ld;
     // A call that is under way may have bound it, or be about to unbind it.
     const Track* const track = ld.key.has_value() ? tracks_->Find(ld.key->generation) : nullptr;
     const bool stale = track != nullptr && calls_->IsStale(*track, epoch);
     if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;
-    unrecorded_.push_back(ld);
+    each.doubted =
+        each.shown && calls_->DroppedSince(ld.host, epoch) && !CXLPOOL_MUTANT("gone-is-a-stray");
+    const bool doubted = each.doubted;
+    unrecorded_.push_back(std::move(each));
     // After two restores, LDs of two hosts may bear one generation.
     const std::pair stray(StrayOfLd(ld), IndexOf(ld));
     seen.insert(stray);
-    if (calls_->DroppedSince(ld.host, epoch) && !CXLPOOL_MUTANT("gone-is-a-stray")) {
+    if (doubted) {
       again.insert(ld.host);
       continue;
     }
@@ -124,7 +163,8 @@ bool LdOwners::IsNamed(const BoundLd& ld) const {
 }
 
 const BoundLd* LdOwners::UnrecordedOn(const Slice& slice) const {
-  for (const BoundLd& ld : unrecorded_) {
+  for (const Unrecorded& each : unrecorded_) {
+    const BoundLd& ld = each.ld;
     const bool overlaps = ld.slice.device == slice.device &&
                           ld.slice.dpa_bytes < slice.dpa_bytes + slice.length_bytes &&
                           slice.dpa_bytes < ld.slice.dpa_bytes + ld.slice.length_bytes;
@@ -163,6 +203,8 @@ void LdOwners::Adopt(std::vector<BoundLd> lds) {
       [this, of, generation, host = found.front().host](const absl::StatusOr<Committed>& done) {
         if (done.ok()) {
           writer_->meters().strays.Add();
+          // From now on the record says what becomes of it, also where its host cannot be asked.
+          std::erase_if(unrecorded_, [this](const Unrecorded& each) { return IsNamed(each.ld); });
         } else {
           // The next look tries again.
           std::erase_if(strays_, [&](const auto& ld) { return ld.first == of; });

@@ -10,6 +10,7 @@
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_LD_OWNERS_H_
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -36,11 +37,20 @@ class LdOwners {
   // that host, with those bytes. The rest stays without a key.
   void NameByPlace(std::vector<BoundLd>& bound) const;
 
+  using HasEnded = std::function<bool(const std::string& host, const std::string& life)>;
   // Takes from a look which LDs no record has, and has strays held. `only`: the one host that was
-  // looked at; empty: all. `epoch`: in which the look began. Answers the hosts that are to be
-  // looked at again, because the record of an LD may have gone since the look began, and the LD
-  // with it.
-  std::set<std::string> TakeView(const std::string& only, const FabricView& view, uint64_t epoch);
+  // looked at; empty: all. `epoch`: in which the look began. `has_ended`: whether the fabric has
+  // proof that this life of the host has ended. What a host had that cannot be asked now counts as
+  // bound there until it can, until that proof, or until the operator gives the host up. Answers
+  // the hosts that are to be looked at again, because the record of an LD may have gone since the
+  // look began, and the LD with it.
+  std::set<std::string> TakeView(const std::string& only, const FabricView& view, uint64_t epoch,
+                                 const HasEnded& has_ended);
+
+  // The host was cut off from all that it had.
+  void HostFenced(const std::string& host) {
+    std::erase_if(unrecorded_, [&](const Unrecorded& each) { return each.ld.host == host; });
+  }
 
   // An LD that reaches bytes of the slice and that no record has, as it was last seen; nullptr:
   // there is none, and the bytes may be cleared. Valid until the next TakeView.
@@ -48,10 +58,21 @@ class LdOwners {
 
  private:
   using StrayOf = std::tuple<uint64_t, std::string, std::string>;  // Generation, host, tag.
+  struct Unrecorded {
+    BoundLd ld;
+    std::string life;      // Of its host, when that showed it.
+    bool shown = true;     // By the look that is being taken. Otherwise its host cannot be asked.
+    bool doubted = false;  // Its record may have gone during the look, and the LD with it.
+  };
 
   static StrayOf StrayOfLd(const BoundLd& ld);
   static uint32_t IndexOf(const BoundLd& ld);
   bool IsNamed(const BoundLd& ld) const;
+  bool IsGivenUp(const std::string& host) const;
+  // What the look shows, and in front of it what it leaves as it was. That comes out of
+  // unrecorded_, with all else that the look is about.
+  std::vector<Unrecorded> TakeLds(const std::string& only, const FabricView& view,
+                                  const HasEnded& has_ended);
   bool LooksFree(const BoundLd& ld, const FabricView& view) const;
   void Adopt(std::vector<BoundLd> lds);
 
@@ -63,7 +84,7 @@ class LdOwners {
   // LDs of no record that were told of, and are seen still: whose they say that they are, and their
   // number.
   std::set<std::pair<StrayOf, uint32_t>> strays_;
-  std::vector<BoundLd> unrecorded_;  // Of the last look at each host: named by no record.
+  std::vector<Unrecorded> unrecorded_;  // Of the last look at each host: named by no record.
 };
 
 }  // namespace cxlpool::fm

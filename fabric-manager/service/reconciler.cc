@@ -516,7 +516,12 @@ void Reconciler::TakeView(const std::string& only, FabricView view, uint64_t epo
   calls_.TakeView(
       only, view, epoch, [this](const std::string& host) { return members_.IsGone(host); },
       active_);
-  for (const std::string& host : owners_.TakeView(only, view, epoch)) looks_.LookAgain(host);
+  const auto has_ended = [this](const std::string& host, const std::string& life) {
+    return members_.HasEnded(host, life);
+  };
+  for (const std::string& host : owners_.TakeView(only, view, epoch, has_ended)) {
+    looks_.LookAgain(host);
+  }
   active_.StepAll();
 }
 

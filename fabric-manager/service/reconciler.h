@@ -92,7 +92,11 @@ class Reconciler {
 
   // Cuts `host` off and takes its Attachments as unbound.
   void Fence(const std::string& host, Audit audit, Done done) {
-    fences_.Fence(host, std::move(audit), std::move(done));
+    fences_.Fence(host, std::move(audit),
+                  [this, host, done = std::move(done)](absl::Status status) mutable {
+                    if (status.ok()) owners_.HostFenced(host);
+                    std::move(done)(std::move(status));
+                  });
   }
 
  private:

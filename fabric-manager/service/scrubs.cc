@@ -76,9 +76,12 @@ void Scrubs::Begin(const Region& region, const RegionMove& move) {
   if (!CXLPOOL_MUTANT("scrub-under-stray") && ld != nullptr) {
     own.not_before = clock_->Elapsed() + retry_;
     look_(ld->host);
-    return Waits(region, absl::StrCat("host ", ld->host, " slot ", ld->slot,
-                                      " reaches its bytes by no record; `cxlpool host fence ",
-                                      ld->host, " --reason WHY` ends that"));
+    return Waits(region,
+                 absl::StrCat("host ", ld->host, " slot ", ld->slot,
+                              " reaches its bytes by no record; `cxlpool host fence ", ld->host,
+                              " --reason WHY` ends that, or, where it is off for good, "
+                              "`cxlpool host retire ",
+                              ld->host, "`"));
   }
   // What it waited for is over; that a scrub fails is over when one has not failed.
   if (absl::StartsWith(region.state_reason, kScrubWaits) && own.error.empty()) {

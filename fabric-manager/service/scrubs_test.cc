@@ -34,6 +34,12 @@ class ScrubsTest : public RecordedRegionTest {
     executor.Advance(absl::Milliseconds(10));  // What is recorded of it is durable.
   }
 
+  // `ended`: the lives that have.
+  void TakeView(const std::string& only, const FabricView& view, const std::string& ended = "") {
+    owners.TakeView(only, view, calls.epoch(),
+                    [&](const std::string&, const std::string& life) { return life == ended; });
+  }
+
   LdOwners owners{&writer, &tracks, &calls, fabric.capabilities()};
   RegionRecorder recorder{&writer, &active, &probe, &executor};
   std::vector<std::string> looked_at;
@@ -140,19 +146,69 @@ TEST_F(ScrubsTest, NothingIsClearedUnderAnLdOfNoRecord) {
   view.bound.push_back(Bound(0));
   view.bound[0].key.reset();
   view.bound[0].serial = 7;
-  owners.TakeView("", view, calls.epoch());
+  TakeView("", view);
   Begin();
   executor.Advance(absl::Milliseconds(10));
   EXPECT_THAT(fabric.scrubs, IsEmpty());
   EXPECT_THAT(looked_at, ElementsAre("host-a"));
   EXPECT_THAT(region().state_reason, HasSubstr("host host-a slot 1 reaches its bytes"));
 
-  owners.TakeView("", {}, calls.epoch());
+  TakeView("", {});
   executor.Advance(absl::Milliseconds(500));
   Begin();
   executor.Advance(absl::Milliseconds(10));
   Begin();
   EXPECT_EQ(fabric.scrubs.size(), 1u);
+}
+
+// LDs of hosts that cannot be asked are unknown, not absent.
+TEST_F(ScrubsTest, NothingIsClearedUnderAnLdOfAHostThatCannotBeAsked) {
+  FabricView view;
+  view.hosts.push_back({.id = "host-a", .reachable = true, .fabric_incarnation = "1", .slots = {}});
+  view.bound.push_back(Bound(0));
+  view.bound[0].key.reset();
+  view.bound[0].serial = 7;
+  TakeView("", view);
+  view.bound.clear();
+  view.hosts[0].reachable = false;
+  const auto begins = [&] {
+    executor.Advance(absl::Milliseconds(500));
+    Begin();
+    executor.Advance(absl::Milliseconds(10));
+    Begin();  // What it waited for is not said any more.
+    return !fabric.scrubs.empty();
+  };
+  for (const char* only : {"", "host-a", ""}) {
+    TakeView(only, view);
+    EXPECT_FALSE(begins()) << "\"" << only << "\"";
+  }
+  TakeView("", view, /*ended=*/"0");
+  EXPECT_FALSE(begins()) << "that was an earlier life";
+  TakeView("", view, /*ended=*/"1");
+  EXPECT_TRUE(begins());
+}
+
+TEST_F(ScrubsTest, WhatAHostHadThatIsFencedOrRetiredIsNotWaitedFor) {
+  FabricView view;
+  view.hosts.push_back({.id = "host-a", .reachable = true, .fabric_incarnation = "1", .slots = {}});
+  view.bound.push_back(Bound(0));
+  view.bound[0].key.reset();
+  view.bound[0].serial = 7;
+  FabricView silent;
+  silent.hosts.push_back(
+      {.id = "host-a", .reachable = false, .fabric_incarnation = "1", .slots = {}});
+  const Slice slice = view.bound[0].slice;
+  TakeView("", view);
+  TakeView("", silent);
+  ASSERT_NE(owners.UnrecordedOn(slice), nullptr);
+  owners.HostFenced("host-a");
+  EXPECT_EQ(owners.UnrecordedOn(slice), nullptr);
+  TakeView("", view);
+  Host retired = *writer.state().FindHost("host-a");
+  retired.retired = true;
+  Commit(retired);
+  TakeView("", silent);
+  EXPECT_EQ(owners.UnrecordedOn(slice), nullptr) << "the operator has said that it is off";
 }
 
 TEST_F(ScrubsTest, BytesOfAFailedDeviceAreGivenToNobodyAndNeedNoScrub) {

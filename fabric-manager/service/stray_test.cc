@@ -264,6 +264,28 @@ TEST_F(StrayTest, NothingIsClearedUnderALdThatNoRecordHas) {
   EXPECT_EQ(world.scrubbed.size(), 1u);
 }
 
+// The host still has it, although the fabric cannot show that now.
+TEST_F(StrayTest, NothingIsClearedUnderALdOfAHostThatCannotBeAsked) {
+  Make(AllocateOn("kv", "", 1));
+  const Extent extent = rig->Find("kv")->extents[0];
+  BoundLd ld = StrayBound(Uuid("another-region--"), 0, 10, extent.dpa_bytes);
+  ld.slice = {extent.device.str(), extent.dpa_bytes, extent.length_bytes};
+  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  Restart();
+  world.unreachable.insert("host-a");
+  rig->fabric.Emit({.kind = FabricEvent::Kind::kHostUnreachable, .host = "host-a"});
+  rig->Run(absl::Milliseconds(50));
+  ASSERT_TRUE(rig->Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
+  rig->RunUntil([] { return false; }, absl::Seconds(150));  // Some looks at everything.
+  EXPECT_NE(rig->Find("kv"), nullptr);
+  EXPECT_TRUE(world.scrubbed.empty());
+  world.bound.clear();
+  world.unreachable.clear();
+  rig->fabric.Emit({.kind = FabricEvent::Kind::kHostReachable, .host = "host-a"});
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  EXPECT_EQ(world.scrubbed.size(), 1u);
+}
+
 // The look at one host that found it is not undone by a look at everything that began before.
 TEST_F(StrayTest, ALookThatBeganEarlierDoesNotOverwriteALaterOne) {
   Make(AllocateOn("kv", "", 1));
