@@ -93,9 +93,10 @@ void Scrubs::Begin(const Region& region, const RegionMove& move) {
   driver_->Scrub(slice,
                  TellsProgress(NameOf(writer_->state(), region.key), FieldsOf(region),
                                slice.length_bytes, clock_),
-                 [this, key = region.key, index](const absl::StatusOr<ScrubResult>& result) {
-                   executor_->Post([this, key, index, result] {
-                     Ended(key, index, result);
+                 [this, key = region.key, index,
+                  round = own.round](const absl::StatusOr<ScrubResult>& result) {
+                   executor_->Post([this, key, index, round, result] {
+                     Ended(key, index, round, result);
                      active_->Step(key);
                    });
                  });
@@ -103,10 +104,16 @@ void Scrubs::Begin(const Region& region, const RegionMove& move) {
 
 // Zero or unreadable: the bytes may be anybody's again. That they read as zero is the rule, and
 // only the exception is in the log. Any error but NOT_SCRUBBABLE is tried again until it succeeds.
-void Scrubs::Ended(Key region, uint32_t extent, const absl::StatusOr<ScrubResult>& result) {
-  OfRegion& own = regions_[region];
+// Where the extent was given away meanwhile, for its device had failed, nothing is taken from the
+// answer: another extent may have its index by now, and nobody has cleared that one.
+void Scrubs::Ended(Key region, uint32_t extent, uint64_t round,
+                   const absl::StatusOr<ScrubResult>& result) {
+  const auto found = regions_.find(region);
+  if (found == regions_.end()) return;  // The Region is gone.
+  OfRegion& own = found->second;
   const absl::Status& status = result.status();
   own.under_way = false;
+  if (round != own.round && !CXLPOOL_MUTANT("late-scrub-is-of-what-came-after")) return;
   const bool never = ReasonOf(status) == "NOT_SCRUBBABLE";
   if (CXLPOOL_MUTANT("failed-scrub-is-done") || status.ok() ||
       (never && CXLPOOL_MUTANT("not-scrubbable-is-clear"))) {

@@ -55,19 +55,26 @@ class Scrubs {
   // scrub of the Region is under way, nothing is done, and a later step of the Region asks again.
   void Begin(const Region& region, const RegionMove& move);
 
-  // The extents were given away: what comes to be at their indices was not scrubbed.
-  void ForgetDone(Key region) { regions_[region].done.clear(); }
+  // The extents were given away: what comes to be at their indices was not scrubbed, whatever a
+  // scrub says that is still under way.
+  void ForgetDone(Key region) {
+    OfRegion& own = regions_[region];
+    own.done.clear();
+    ++own.round;
+  }
   void Forget(Key region) { regions_.erase(region); }
 
  private:
   struct OfRegion {
     bool under_way = false;
+    uint64_t round = 0;  // Counts how often extents were given away.
     absl::flat_hash_set<uint32_t> done;
     std::string error;  // Of the last scrub; empty: none has failed since one succeeded.
     absl::Duration not_before = absl::ZeroDuration();
   };
 
-  void Ended(Key region, uint32_t extent, const absl::StatusOr<ScrubResult>& result);
+  void Ended(Key region, uint32_t extent, uint64_t round,
+             const absl::StatusOr<ScrubResult>& result);
   void Waits(const Region& region, const std::string& what);
 
   const absl::Duration retry_;

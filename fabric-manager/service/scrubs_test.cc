@@ -225,5 +225,26 @@ TEST_F(ScrubsTest, WhatTakesThePlaceOfExtentsThatWentIsScrubbedItself) {
   EXPECT_THAT(scrubs.Done(region()), IsEmpty());
 }
 
+// Its device failed while it was being cleared, so that it was given away without that.
+TEST_F(ScrubsTest, WhatIsClearedLateIsNotTakenForWhatTookItsPlace) {
+  Begin();
+  scrubs.ForgetDone(kRegion);
+  Answer(ScrubResult::kZero);
+  EXPECT_THAT(scrubs.Done(region()), IsEmpty());
+  Begin();
+  ASSERT_EQ(fabric.scrubs.size(), 1u);
+  EXPECT_EQ(fabric.scrubs[0].asked, (Slice{"cmm-0", 0, kBytes}));
+  scrubs.ForgetDone(kRegion);
+  Answer(Refuse(absl::StatusCode::kUnimplemented, "NOT_SCRUBBABLE", "it is read-only", "wait"));
+  EXPECT_TRUE(region().bad.empty());
+}
+
+TEST_F(ScrubsTest, ARegionThatIsGoneTakesNoAnswer) {
+  Begin();
+  scrubs.Forget(kRegion);
+  Answer(ScrubResult::kZero);
+  EXPECT_THAT(rungs, ElementsAre("before-scrub"));
+}
+
 }  // namespace
 }  // namespace cxlpool::fm
