@@ -203,16 +203,19 @@ void SharedBackend::Meet(const std::string& id, const std::string& life) {
 // On the core's thread. Whether the host reaches the devices has to be seen before it counts, and
 // which devices there are may be another matter with it or without it.
 void SharedBackend::OnSession(const std::string& id) {
+  const std::string life = tasks_->LifeOf(id);
   {
     MutexLock lock(mutex_);
     const auto host = hosts_.find(id);
     if (host == hosts_.end()) return;
     ++host->second.sessions;
+    // It may be asked for something before it is looked at, which is what shows its life.
+    const bool lives_on = !life.empty() && !host->second.EndedIn(life);
+    if (lives_on && !CXLPOOL_MUTANT("fenced-once-is-off-for-good")) host->second.off = false;
     if (!CXLPOOL_MUTANT("proofs-outlive-sessions")) {
       for (auto& [device, state] : devices_) state.proofs.erase(id);
     }
   }
-  const std::string life = tasks_->LifeOf(id);
   TellIfGone(id, life);
   sink_({.kind =
              life.empty() ? FabricEvent::Kind::kHostUnreachable : FabricEvent::Kind::kHostReachable,
@@ -249,7 +252,9 @@ absl::Status SharedBackend::EndLife(const std::string& host, const std::string& 
   }
   {
     MutexLock lock(mutex_);
-    hosts_[host].ended = life;
+    Host& ended = hosts_[host];
+    ended.ended = life;
+    ended.off = tasks_->LifeOf(host).empty();  // In its next life it may be there already.
   }
   sink_({.kind = FabricEvent::Kind::kHostGone, .host = host, .incarnation = life});
   return absl::OkStatus();
@@ -258,7 +263,7 @@ absl::Status SharedBackend::EndLife(const std::string& host, const std::string& 
 bool SharedBackend::IsOff(const std::string& host) {
   MutexLock lock(mutex_);
   const auto found = hosts_.find(host);
-  return found != hosts_.end() && found->second.EndedIn(found->second.life);
+  return found != hosts_.end() && found->second.off;
 }
 
 bool SharedBackend::IsGivenUp(const std::string& host) {

@@ -126,6 +126,7 @@ class SharedBackend : public FabricBackend {
     std::string life;                   // As the records may have it: of Meet, or last shown.
     std::string told;                   // The life that was taken for the proof of its end.
     std::string ended;                  // The life that EndLife ended.
+    bool off = false;                   // Since then it was heard in no other one.
     uint64_t claimed = 0;               // The session of its agent that is the claim; 0: none.
     std::map<Piece, uint32_t> foreign;  // With the slot that it was shown in.
     uint32_t next_foreign = 0;          // Never the same slot for two pieces.
@@ -146,8 +147,8 @@ class SharedBackend : public FabricBackend {
 
   void TakeTables(const TopologyTables& tables);
   void OnSession(const std::string& host);
-  // It was fenced in the life that it was last heard in: whatever it was asked for, in any life, is
-  // over.
+  // It was fenced, and was not heard in another life since: whatever it was asked for, in any life,
+  // is over.
   bool IsOff(const std::string& host);
   // The operator has said, by retiring or removing it, that it is off.
   bool IsGivenUp(const std::string& host);

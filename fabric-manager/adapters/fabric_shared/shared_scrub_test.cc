@@ -200,6 +200,27 @@ TEST_F(SharedBackendTest, AHostThatIsFencedIsNotWaitedForWhereAnotherManagerMayH
   EXPECT_TRUE(cleared.ok()) << cleared;
 }
 
+// Its next life was not looked at yet, and has ended or not.
+TEST_F(SharedBackendTest, AHostThatWasFencedAndCameBackIsWaitedForAgain) {
+  GiveFenceProgram(2);
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  MoveToAnotherMachine();
+  agents_.Session("host-a", "");
+  known_.hosts = {{"host-a", "boot-1-host-a"}, {"host-b", "boot-1-host-b"}};
+  Open();
+  Discover();
+  ASSERT_TRUE(Fence("host-a").ok());
+  agents_.Session("host-a", "boot-2-host-a");
+  agents_.Session("host-a", "");
+  const absl::Status silent = Scrub({"cmm-0", 0, kUnit});
+  EXPECT_TRUE(absl::IsUnavailable(silent)) << silent;
+  ASSERT_TRUE(Fence("host-a").ok());
+  const absl::Status cleared = Scrub({"cmm-0", 0, kUnit});
+  EXPECT_TRUE(cleared.ok()) << cleared;
+}
+
 TEST_F(SharedBackendTest, AHostThatAnsweredALookOrIsListedNoMoreIsNotWaitedForEither) {
   Connect({"host-a", "host-b"});
   Open();
