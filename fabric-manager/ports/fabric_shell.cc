@@ -231,16 +231,19 @@ void FabricShell::TakeLook(const std::string& host, const std::shared_ptr<Gather
                            absl::StatusOr<HostLook> look) {
   absl::Status status = look.status();
   FabricHost silent;
-  if (!look.ok() && !Has(host)) {
-    status = absl::OkStatus();
-  } else if (absl::IsUnavailable(status) ||
-             (absl::IsDeadlineExceeded(status) && !CXLPOOL_MUTANT("hung-host-hangs-all"))) {
+  if (!look.ok()) {
     MutexLock lock(mutex_);
-    silent = hosts_[host];
-    silent.id = host;
-    silent.reachable = false;
-    silent.unreachable_reason = std::string(status.message());
-    status = absl::OkStatus();
+    const auto known = hosts_.find(host);
+    if (known == hosts_.end()) {
+      status = absl::OkStatus();
+    } else if (absl::IsUnavailable(status) ||
+               (absl::IsDeadlineExceeded(status) && !CXLPOOL_MUTANT("hung-host-hangs-all"))) {
+      silent = known->second;
+      silent.id = host;
+      silent.reachable = false;
+      silent.unreachable_reason = std::string(status.message());
+      status = absl::OkStatus();
+    }
   }
   all->Add(
       [&](FabricView& view) {

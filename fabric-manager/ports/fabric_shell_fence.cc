@@ -39,13 +39,18 @@ absl::StatusOr<bool> FabricBackend::FenceBinding(const Binding& binding, absl::D
 
 // A caller who asks while a fence of the host is under way gets that one's answer.
 void FabricShell::Fence(std::string host, Done done) {
-  if (!Has(host)) return std::move(done)(UnknownHost(host));
+  bool known = false;
   {
+    // Both in one: it is not forgotten while its fence is under way.
     MutexLock lock(mutex_);
-    std::vector<Done>& waiting = fences_[host];
-    waiting.push_back(std::move(done));
-    if (waiting.size() > 1) return;
+    known = hosts_.contains(host);
+    if (known) {
+      std::vector<Done>& waiting = fences_[host];
+      waiting.push_back(std::move(done));
+      if (waiting.size() > 1) return;
+    }
   }
+  if (!known) return std::move(done)(UnknownHost(host));
   const auto answer = std::make_shared<Answer<absl::Status>>([this, host](absl::Status status) {
     std::vector<Done> waiting;
     {
@@ -119,7 +124,7 @@ void FabricShell::FenceByProgram(const std::string& host,
   std::string life;
   {
     MutexLock lock(mutex_);
-    life = hosts_[host].fabric_incarnation;
+    life = hosts_.at(host).fabric_incarnation;
   }
   const auto confirm = [this, host, life, answer] {
     const absl::Duration end = clock_.Elapsed() + options_.fence_confirmed;
