@@ -97,8 +97,8 @@ absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::OpenDevice(QemuDeviceConfig co
 }
 
 // A known device by its new description. One that is larger now is read for bytes only where it has
-// grown: the rest may hold Regions by now. One whose file is too short for its new capacity stays
-// as it is, with an error in the log: what it holds goes on to be used.
+// grown: the rest may hold Regions by now. One whose file is too short for its new capacity, or
+// cannot be read there, stays as it is, with an error in the log: what it holds goes on to be used.
 absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::ChangeDevice(const DevicePtr& known,
                                                                const QemuDeviceConfig& wanted) {
   const QemuDeviceConfig& was = known->config;
@@ -106,15 +106,16 @@ absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::ChangeDevice(const DevicePtr& 
       was.serial == wanted.serial) {
     return known;
   }
-  auto file = known->file.Grown(wanted.capacity_bytes);
-  if (!file.ok()) {
-    LogError(kQemuLogSubject, "device ", wanted.id, " does not grow: ", file.status().message());
+  const auto stays = [&](const absl::Status& why) {
+    LogError(kQemuLogSubject, "device ", wanted.id, " does not grow: ", why.message());
     return known;
-  }
+  };
+  auto file = known->file.Grown(wanted.capacity_bytes);
+  if (!file.ok()) return stays(file.status());
   bool has_bytes = known->has_bytes;
   if (was.capacity_bytes < wanted.capacity_bytes) {
     const auto grown = file->HasBytes(was.capacity_bytes);
-    if (!grown.ok()) return grown.status();
+    if (!grown.ok()) return stays(grown.status());
     has_bytes = *grown;
   }
   QemuDeviceConfig config = wanted;
