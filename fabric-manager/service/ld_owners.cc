@@ -96,7 +96,11 @@ std::set<std::string> LdOwners::TakeView(const std::string& only, const FabricVi
     // A call that is under way may have bound it, or be about to unbind it.
     const Track* const track = ld.key.has_value() ? tracks_->Find(ld.key->generation) : nullptr;
     const bool stale = track != nullptr && calls_->IsStale(*track, epoch);
-    if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;
+    if (CXLPOOL_MUTANT("ignore-strays") || IsNamed(ld)) continue;
+    if (stale) {
+      if (!each.shown) unrecorded_.push_back(std::move(each));  // It stays what it was.
+      continue;
+    }
     each.doubted =
         each.shown && calls_->DroppedSince(ld.host, epoch) && !CXLPOOL_MUTANT("gone-is-a-stray");
     const bool doubted = each.doubted;

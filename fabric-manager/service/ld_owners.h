@@ -84,7 +84,7 @@ class LdOwners {
   // LDs of no record that were told of, and are seen still: whose they say that they are, and their
   // number.
   std::set<std::pair<StrayOf, uint32_t>> strays_;
-  std::vector<Unrecorded> unrecorded_;  // Of the last look at each host: named by no record.
+  std::vector<Unrecorded> unrecorded_;  // Of the last look that could ask each host.
 };
 
 }  // namespace cxlpool::fm
