@@ -89,7 +89,9 @@ std::string WhyGiveUp(const Part& part, const Known& known, bool deadline_passed
     if (k.host_error_permanent) return k.host_error;
     if (last.empty()) last = k.host_error.empty() ? k.fabric_error : k.host_error;
   }
-  if (Any(known, FabricSide::kUnbinding) && !Any(known, FabricSide::kUnbound)) {
+  // What a repair loses once more is cleared away, as it was when that began.
+  const bool stays = IsRepair(part) && !CXLPOOL_MUTANT("repair-ends-with-what-is-pulled");
+  if (!stays && Any(known, FabricSide::kUnbinding) && !Any(known, FabricSide::kUnbound)) {
     return "UNBINDING: the fabric is unbinding it, which nobody asked for";
   }
   if (!deadline_passed || IsRepair(part)) return "";
@@ -110,7 +112,10 @@ Move Bind(const Part& part, const Known& known, bool may_go_down, bool deadline_
   // host region that it made cannot take in a part which was lost again and comes under a new
   // serial.
   if (AnyHostRegion(known)) return Do(may_go_down ? MoveKind::kOfferOffline : MoveKind::kNone);
-  return DoWith(MoveKind::kBind, Those(known, FabricSide::kUnbound));
+  std::vector<uint32_t> unbound = Those(known, FabricSide::kUnbound);
+  // In a repair the rest may be on its way out.
+  if (unbound.empty()) return Do(MoveKind::kDiscover);
+  return DoWith(MoveKind::kBind, std::move(unbound));
 }
 
 // The fabric lost a segment. All of them go, in order, so that the Attachment begins again as a

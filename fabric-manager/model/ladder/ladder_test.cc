@@ -299,6 +299,25 @@ TEST(LadderTest, ARepairThatTheHostCannotMakeNamesTheBlocker) {
   EXPECT_EQ(Text(NextMove(attachment, 0, known, true, true)), "-> ONLINE");
 }
 
+// The host may pull it again while it boots.
+TEST(LadderTest, ARepairIsNotGivenUpForWhatIsPulledMeanwhile) {
+  for (const char* reason : {"LD_LOST: x", "HOST_RESTARTED: x"}) {
+    const auto move = [&](AttachmentState state, const char* known) {
+      const auto k = Known(known);
+      return Text(NextMove(Make(state, false, k.size(), reason), 0, k, true, false));
+    };
+    EXPECT_EQ(move(kBound, "px"), "offer-eject") << reason;
+    EXPECT_EQ(move(kBound, "ox"), "offer-offline") << reason;
+    EXPECT_EQ(move(kBound, "?x"), "none") << reason << ": only its agent can say what is left";
+    EXPECT_EQ(move(kBound, "au"), "-> WANTED") << reason;
+    EXPECT_EQ(move(kWanted, "?x"), "discover") << reason;
+    EXPECT_EQ(move(kWanted, "ab ax"), "discover") << reason;
+    EXPECT_EQ(move(kWanted, "ab au"), "bind 1") << reason;
+  }
+  EXPECT_EQ(Text(NextMove(Make(kBound, false, 1), 0, Known("px"), true, false)), "give-up")
+      << "what never was online is";
+}
+
 TEST(LadderTest, MissingKnowledgeIsUnknown) {
   EXPECT_EQ(Text(NextMove(Make(kWanted, false, 2), 0, {}, true, false)), "discover");
   EXPECT_EQ(Text(NextMove(Make(kEjecting, true, 2), 0, Known("au"), true, false)), "discover");
