@@ -125,7 +125,8 @@ TEST_F(ClientTest, AllocatesAndOpensWhatItAskedFor) {
 // The agent takes 0 for a minute, which is longer than the call lasts.
 TEST_F(ClientTest, AnAllocationThatIsNotToWaitSaysSoToTheAgent) {
   Pool client = Connect();
-  ASSERT_TRUE(client.Allocate({.name = "kv", .size_bytes = 1 << 20, .wait = {}}).ok());
+  const auto region = client.Allocate({.name = "kv", .size_bytes = 1 << 20, .wait = {}});
+  ASSERT_TRUE(region.ok());
   EXPECT_EQ(agent_.Requests().back().allocate().wait_ms(), 1u);
 }
 
