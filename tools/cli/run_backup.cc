@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/struct.pb.h"
 #include "proto/support/byte_size.h"
+#include "proto/support/give_name.h"
 #include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
 #include "tools/cli/print.h"
@@ -80,7 +81,10 @@ class PartFile {
   // is there and whole all the same.
   absl::Status Publish() {
     if (fsync(fd_.get()) != 0) return CannotWrite(part_, errno);
-    if (absl::Status status = GiveName(); !status.ok()) return status;
+    if (!GiveName(part_, file_)) {
+      return errno == EEXIST ? Exists(file_, "choose another name") : CannotWrite(file_, errno);
+    }
+    made_ = false;
     const std::filesystem::path parent = std::filesystem::path(file_).parent_path();
     const UniqueFd directory(
         open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -91,21 +95,6 @@ class PartFile {
   uint64_t size() const { return size_; }
 
  private:
-  // Replaces nothing, whatever came meanwhile. In one step, for a power cut between two would leave
-  // a file of two names, which fsck refuses; NFS has no such call, and there it takes two.
-  absl::Status GiveName() {
-    bool named = renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, file_.c_str(), RENAME_NOREPLACE) == 0;
-    if (!named && (errno == EINVAL || errno == ENOSYS)) {
-      named = link(part_.c_str(), file_.c_str()) == 0;
-      if (named) unlink(part_.c_str());
-    }
-    if (named) {
-      made_ = false;
-      return absl::OkStatus();
-    }
-    return errno == EEXIST ? Exists(file_, "choose another name") : CannotWrite(file_, errno);
-  }
-
   const std::string file_;
   const std::string part_;
   UniqueFd fd_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/give_name.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
@@ -149,15 +150,6 @@ absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& name) 
   }
   if (fsync(fd) != 0) return Unusable(absl::StrCat("cannot sync ", name), errno, "check the disk");
   return absl::OkStatus();
-}
-
-// Moves `from` to the name `to`, never in place of another file. In one step: between a link and an
-// unlink a power cut would leave a file of two names, which CheckFile refuses. On failure: errno.
-bool GiveName(const std::string& from, const std::string& to) {
-  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
-  if (errno != EINVAL && errno != ENOSYS) return false;
-  // A file system that has no such call (NFS): there it takes two.
-  return link(from.c_str(), to.c_str()) == 0 && unlink(from.c_str()) == 0;
 }
 
 }  // namespace
