@@ -172,11 +172,10 @@ int CheckConfig(const std::string& file) {
   }
   if (status.ok()) status = CheckPaths(*config);
   std::vector<CertificateEnd> ends;
-  if (tls != nullptr) ends = EndsOf(*tls->current());
   if (status.ok()) {
     const auto etcd = EtcdCertificatesOf(*config);
     status = etcd.status();
-    if (status.ok()) ends.insert(ends.end(), etcd->begin(), etcd->end());
+    if (status.ok()) ends = EndsOf(tls.get(), *etcd);
   }
   if (!status.ok()) {
     std::cerr << kSubject << ": " << status.message() << "\n";

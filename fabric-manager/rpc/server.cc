@@ -22,14 +22,7 @@ namespace cxlpool::fm {
 namespace {
 
 std::function<std::vector<CertificateEnd>()> CertificatesOf(const ServerOptions& options) {
-  return [tls = options.tls, etcd = options.etcd_certificates] {
-    std::vector<CertificateEnd> ends = etcd;
-    if (tls != nullptr) {
-      const std::vector<CertificateEnd> own = EndsOf(*tls->current());
-      ends.insert(ends.begin(), own.begin(), own.end());
-    }
-    return ends;
-  };
+  return [tls = options.tls, etcd = options.etcd_certificates] { return EndsOf(tls.get(), etcd); };
 }
 
 // What belongs together for as long as it listens. A member is used by those that come after it,

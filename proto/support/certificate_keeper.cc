@@ -41,12 +41,9 @@ void CertificateKeeper::Warn() {
   const absl::Time now = now_();
   if (now >= warned_ && now < warned_ + kWarnEvery) return;
   warned_ = now;
-  std::vector<CertificateEnd> ends = others_;
-  if (source_ != nullptr) {
-    const std::vector<CertificateEnd> own = EndsOf(*source_->current());
-    ends.insert(ends.begin(), own.begin(), own.end());
+  for (const std::string& warning : ExpiryWarnings(EndsOf(source_.get(), others_), now)) {
+    LogWarning(subject_, warning);
   }
-  for (const std::string& warning : ExpiryWarnings(ends, now)) LogWarning(subject_, warning);
 }
 
 }  // namespace cxlpool

@@ -343,6 +343,14 @@ std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time 
   return ExpiryWarnings(EndsOf(material), now);
 }
 
+std::vector<CertificateEnd> EndsOf(const TlsSource* own,
+                                   const std::vector<CertificateEnd>& others) {
+  std::vector<CertificateEnd> ends;
+  if (own != nullptr) ends = EndsOf(*own->current());
+  ends.insert(ends.end(), others.begin(), others.end());
+  return ends;
+}
+
 TlsSource::TlsSource(TlsFiles files, CertificateUse use, TlsMaterial material)
     : files_(std::move(files)),
       use_(std::move(use)),

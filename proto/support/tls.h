@@ -117,6 +117,9 @@ class TlsSource {
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 1;
 };
 
+// Of what `own` has now, where it is not null, and then `others`: of files that are read once.
+std::vector<CertificateEnd> EndsOf(const TlsSource* own, const std::vector<CertificateEnd>& others);
+
 // Verifies client certificates, and lets nobody in without one unless kOptional: then who has none
 // is somebody without an identity (peer_identity.h). Each handshake uses what `source` has then.
 // For one listening address.
