@@ -11,11 +11,6 @@
 namespace cxlpool::fm {
 namespace {
 
-class StrayTest : public ServiceTest {
- protected:
-  StrayTest() { Restart(); }
-};
-
 // A LD that the world has bound and no record knows.
 BoundLd StrayBound(const Uuid& tag, uint32_t index, uint32_t slot, uint64_t dpa) {
   return BoundLd{"host-a",
@@ -26,6 +21,21 @@ BoundLd StrayBound(const Uuid& tag, uint32_t index, uint32_t slot, uint64_t dpa)
                  false,
                  LdKey{"host-a", FormatUuid(tag.bytes()), 9'000'000, index}};
 }
+
+class StrayTest : public ServiceTest {
+ protected:
+  StrayTest() { Restart(); }
+
+  // Region "kv", of whose bytes host-a has an LD that is another's.
+  void MakeUnderAStray() {
+    Make(AllocateOn("kv", "", 1));
+    const Extent extent = rig->Find("kv")->extents[0];
+    BoundLd ld = StrayBound(Uuid("another-region--"), 0, 10, extent.dpa_bytes);
+    ld.slice = {extent.device.str(), extent.dpa_bytes, extent.length_bytes};
+    world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+    Restart();
+  }
+};
 
 // Nobody can know whether somebody works with them: a log that was lost, a backup that was put
 // back.
@@ -242,12 +252,7 @@ TEST_F(StrayTest, AnotherLdByTheSameKeyIsNotTakenForTheOneThatIsMeant) {
 }
 
 TEST_F(StrayTest, NothingIsClearedUnderALdThatNoRecordHas) {
-  Make(AllocateOn("kv", "", 1));
-  const Extent extent = rig->Find("kv")->extents[0];
-  BoundLd ld = StrayBound(Uuid("another-region--"), 0, 10, extent.dpa_bytes);
-  ld.slice = {extent.device.str(), extent.dpa_bytes, extent.length_bytes};
-  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
-  Restart();
+  MakeUnderAStray();
   // A look at another host says nothing of this one.
   rig->fabric.Emit({.kind = FabricEvent::Kind::kHostReachable, .host = "host-b"});
   rig->Run(absl::Milliseconds(50));
@@ -266,12 +271,7 @@ TEST_F(StrayTest, NothingIsClearedUnderALdThatNoRecordHas) {
 
 // The host still has it, although the fabric cannot show that now.
 TEST_F(StrayTest, NothingIsClearedUnderALdOfAHostThatCannotBeAsked) {
-  Make(AllocateOn("kv", "", 1));
-  const Extent extent = rig->Find("kv")->extents[0];
-  BoundLd ld = StrayBound(Uuid("another-region--"), 0, 10, extent.dpa_bytes);
-  ld.slice = {extent.device.str(), extent.dpa_bytes, extent.length_bytes};
-  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
-  Restart();
+  MakeUnderAStray();
   world.unreachable.insert("host-a");
   rig->fabric.Emit({.kind = FabricEvent::Kind::kHostUnreachable, .host = "host-a"});
   rig->Run(absl::Milliseconds(50));

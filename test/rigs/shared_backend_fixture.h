@@ -106,6 +106,19 @@ class SharedBackendTest : public testing::Test {
     known_.unsettled = {"host-a", "host-b"};
   }
 
+  // The records know both hosts' lives, host-a is not there, and can be fenced.
+  void OpenElsewhereWithoutHostA() {
+    GiveFenceProgram(2);
+    Connect({"host-a", "host-b"});
+    Open();
+    Discover();
+    MoveToAnotherMachine();
+    agents_.Session("host-a", "");
+    known_.hosts = {{"host-a", "boot-1-host-a"}, {"host-b", "boot-1-host-b"}};
+    Open();
+    Discover();
+  }
+
   // Before Open. `status`: what it exits with when it is asked for it.
   void GiveFenceProgram(int status) {
     const std::string program = directory_ + "/cut-power";

@@ -184,15 +184,7 @@ TEST_F(SharedBackendTest, WhereAnotherManagerMayHaveAskedEveryHostIsHeardBeforeA
 }
 
 TEST_F(SharedBackendTest, AHostThatIsFencedIsNotWaitedForWhereAnotherManagerMayHaveAsked) {
-  GiveFenceProgram(2);
-  Connect({"host-a", "host-b"});
-  Open();
-  Discover();
-  MoveToAnotherMachine();
-  agents_.Session("host-a", "");
-  known_.hosts = {{"host-a", "boot-1-host-a"}, {"host-b", "boot-1-host-b"}};
-  Open();
-  Discover();
+  OpenElsewhereWithoutHostA();
   EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit})));
   const absl::Status fenced = Fence("host-a");
   ASSERT_TRUE(fenced.ok()) << fenced;
@@ -202,15 +194,7 @@ TEST_F(SharedBackendTest, AHostThatIsFencedIsNotWaitedForWhereAnotherManagerMayH
 
 // Its next life was not looked at yet, and has ended or not.
 TEST_F(SharedBackendTest, AHostThatWasFencedAndCameBackIsWaitedForAgain) {
-  GiveFenceProgram(2);
-  Connect({"host-a", "host-b"});
-  Open();
-  Discover();
-  MoveToAnotherMachine();
-  agents_.Session("host-a", "");
-  known_.hosts = {{"host-a", "boot-1-host-a"}, {"host-b", "boot-1-host-b"}};
-  Open();
-  Discover();
+  OpenElsewhereWithoutHostA();
   ASSERT_TRUE(Fence("host-a").ok());
   agents_.Session("host-a", "boot-2-host-a");
   agents_.Session("host-a", "");

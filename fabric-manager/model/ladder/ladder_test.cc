@@ -558,13 +558,18 @@ TEST(LadderTest, ScrubbingGoesOnWithWhatIsNotScrubbed) {
   }
 }
 
-TEST(LadderTest, AGrowthThatOneHostGivesUpIsTurnedRoundForAll) {
-  Region region = MakeRegion(RegionState::kAllocated, {Make(kOnline, false, 3)});
+// For want of room, on the Region's only host.
+void GiveUpAGrowth(Region& region) {
   region.tail_extents = 1;
   Attachment& attachment = region.attachments.front();
   attachment.parts.push_back({.first_segment = 2, .state = kBound});
   RecordMove(region, attachment.generation, 1,
              {.kind = MoveKind::kGiveUp, .segments = {}, .reason = "no room"});
+}
+
+TEST(LadderTest, AGrowthThatOneHostGivesUpIsTurnedRoundForAll) {
+  Region region = MakeRegion(RegionState::kAllocated, {Make(kOnline, false, 3)});
+  GiveUpAGrowth(region);
   EXPECT_TRUE(region.tail_leaving);
   EXPECT_TRUE(region.attachments.front().parts[1].detaching);
   EXPECT_FALSE(region.attachments.front().settled().detaching);
@@ -574,11 +579,7 @@ TEST(LadderTest, AGrowthThatOneHostGivesUpIsTurnedRoundForAll) {
 TEST(LadderTest, AGrowthThatIsGivenUpLeavesTheReasonOfAQuarantine) {
   Region region = MakeRegion(RegionState::kQuarantined, {Make(kOnline, false, 3)});
   region.state_reason = "DEVICE_FAILED: smoke; detach it everywhere";
-  region.tail_extents = 1;
-  Attachment& attachment = region.attachments.front();
-  attachment.parts.push_back({.first_segment = 2, .state = kBound});
-  RecordMove(region, attachment.generation, 1,
-             {.kind = MoveKind::kGiveUp, .segments = {}, .reason = "no room"});
+  GiveUpAGrowth(region);
   EXPECT_TRUE(region.tail_leaving);
   EXPECT_EQ(region.attachments.front().parts[1].reason, "no room");
   EXPECT_EQ(region.state_reason, "DEVICE_FAILED: smoke; detach it everywhere");
