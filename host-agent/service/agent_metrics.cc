@@ -20,6 +20,9 @@ std::string StateName(v1::SegmentState state) {
   return std::string(absl::StripPrefix(v1::SegmentState_Name(state), "SEGMENT_"));
 }
 
+// States of all segments, memdevs that no Offer names among them; bytes of those that are offered
+// and ONLINE by what the host shows now. Each state and mode has its sample, of 0 too: a rule
+// over a series that comes and goes would not fire.
 void AddSegments(MetricsText& out, const AgentCore& core) {
   std::map<v1::SegmentState, uint64_t> states;
   ForEachStatus(core.attachments(), core.opens(), core.observation(),
@@ -41,6 +44,8 @@ void AddSegments(MetricsText& out, const AgentCore& core) {
   out.Sample({{"mode", "system-ram"}}, Number(bytes[Mode::kSystemRam]));
 }
 
+// A Region that three processes have open is one Region and three holders; a process with three
+// Regions is one holder.
 void AddUse(MetricsText& out, const AgentCore& core) {
   std::set<AttachmentKey> open;
   std::set<ProcessId> processes;
@@ -55,6 +60,7 @@ void AddUse(MetricsText& out, const AgentCore& core) {
             Number(processes.size()));
 }
 
+// Of each kind of step that does something; kDone, kWait and kRefuse have no figures.
 void AddSteps(MetricsText& out, AgentMeters& meters) {
   const auto for_each = [&](auto add) {
     for (size_t i = 0; i < AgentMeters::kSteps; ++i) {
@@ -87,6 +93,9 @@ void AddSteps(MetricsText& out, AgentMeters& meters) {
 
 }  // namespace
 
+// Counts a step that has ended. One that takes memory away from its users counts as an attempt to
+// bring it offline as well, with one outcome: a deadline that passed comes first, since an
+// adapter that ran out of time answers BLOCKS_BUSY, too.
 void AgentMeters::Count(const Step& step, absl::Duration took, const absl::Status& status,
                         bool held) {
   Of(step.kind).duration.Observe(took);
@@ -105,6 +114,7 @@ void AgentMeters::Count(const Step& step, absl::Duration took, const absl::Statu
   }
 }
 
+// An event of a kind that this release does not know is in no figure.
 void AgentMeters::Count(const v1::HostEvent& event) {
   if (v1::HostEvent::Kind_IsValid(event.kind())) events[static_cast<size_t>(event.kind())].Add();
 }

@@ -8,6 +8,8 @@
 namespace cxlpool::agent {
 namespace {
 
+// Whether the manager wants a memdev to stay: some Offer names it and does not want it ejected.
+// Orphans, which no Offer names, are nobody's to want.
 bool IsOfferedAndNotToGo(uint64_t serial, const AttachmentTable& attachments) {
   for (const auto& [key, attachment] : attachments.all()) {
     if (key == kOrphans) continue;
@@ -25,6 +27,9 @@ bool IsOfferedAndNotToGo(uint64_t serial, const AttachmentTable& attachments) {
 
 }  // namespace
 
+// Bytes that were lost are told of once, and stay known until their memdev is gone. Everything else
+// is told of again after a minute, so that a fault that goes on does not look as if it had ended.
+// Nothing is noted of an event that finds no room: the next one like it gets another chance.
 bool HostEventLog::Add(v1::HostEvent event, absl::Duration now) {
   const Key key = {event.serial(), event.kind(), event.dpa_bytes(), event.length_bytes()};
   const auto known = known_.find(key);
@@ -41,6 +46,9 @@ bool HostEventLog::Add(v1::HostEvent event, absl::Duration now) {
   return true;
 }
 
+// Whether there is room for `event`. Of what is known, entries go that would be repeated by now
+// anyway. Of what waits for the manager, the oldest event without lost bytes gives way, and only to
+// one with lost bytes.
 bool HostEventLog::MakeRoom(const v1::HostEvent& event, absl::Duration now) {
   if (known_.size() >= kMaxKnown) {
     std::erase_if(known_, [now](const auto& entry) {
@@ -60,6 +68,8 @@ void HostEventLog::OnSeen(uint64_t sequence) {
   while (!waiting_.empty() && waiting_.front().sequence() <= sequence) waiting_.pop_front();
 }
 
+// Where all that waits has been sent, events that gave way to others (MakeRoom) count as sent, too:
+// their sequences never come.
 bool HostEventLog::TakeUnsent(v1::Report& report) {
   if (reported_ == last_sequence_) return false;
   auto next = std::upper_bound(
@@ -97,6 +107,7 @@ std::vector<v1::HostEvent> SurpriseRemovals(const HostObservation& before,
   return events;
 }
 
+// "serial 0x51 at 0x1000 + 64: media error (bytes lost)"; the place only where there is a length.
 std::string DescribeEvent(const v1::HostEvent& event) {
   std::string where;
   if (event.length_bytes() != 0) {

@@ -38,6 +38,7 @@ using Callers = std::vector<LocalCaller>;
 
 class StopTrials {
  public:
+  // The pool lives from one seed to the next; after a failure it is made anew.
   absl::Status Run(uint64_t seed, bool trace) {
     random_.seed(seed * 0x9e3779b97f4a7c15u);
     absl::Status status = pool_ == nullptr ? SetUp() : absl::OkStatus();
@@ -59,6 +60,7 @@ class StopTrials {
         batches_, waiting_, idle_);
   }
 
+  // Why so many seeds prove nothing: a manager with nothing to do stops in time whatever it does.
   std::string Missing(uint64_t seeds) const {
     if (idle_ * 10 > seeds) return "the manager had too little to do too often";
     if (events_ > 0 && batches_ > 0 && waiting_ > 0) return "";
@@ -66,6 +68,8 @@ class StopTrials {
   }
 
  private:
+  // Hosts, and Regions whose listing is more than a watcher takes without reading. Each seed starts
+  // the manager itself, so this one ends.
   absl::Status SetUp() {
     auto pool = Pool::Make(
         {.devices = {{"cmm-0", 8 * kGiB}, {"cmm-1", 8 * kGiB}}, .hosts = {kHosts[0], kHosts[1]}});
@@ -125,6 +129,9 @@ class StopTrials {
             : absl::StrCat(who, " goes on after ", absl::FormatDuration(kStopLimit)));
   }
 
+  // A manager with everything that could keep it: agents in session, an application that waits,
+  // and the watchers, backup and batches of BusyManager. Stopped at some moment after these have
+  // begun, or after kReady without them, which is counted.
   absl::Status StopManager() {
     if (absl::Status status = StartManager(); !status.ok()) return status;
     for (const char* host : kHosts) {
@@ -166,7 +173,8 @@ class StopTrials {
     return Stop(pool_->agent(kHosts[1]), "an agent without a manager", &agent_took_);
   }
 
-  // Applications that ask for a Region, and as many that say nothing.
+  // Connects applications that ask for a Region, and as many that say nothing. `open`: they wait
+  // for one that nobody makes; otherwise each allocates its own.
   absl::Status Ask(const std::string& host, bool open) {
     for (size_t i = 0; i < 2 * kCallers; ++i) {
       auto caller = LocalCaller::Connect(pool_->agent_socket(host), kReady);

@@ -45,6 +45,7 @@ void ReadSlots(Fields& fields, const std::vector<std::string>& texts,
   }
 }
 
+// The host's entry in the topology, not its enrolment: that is AddEnrol's.
 // Which of the flags are needed depends on the fabric driver, so the manager checks them.
 void AddAddHost(CLI::App* host, Chosen& chosen) {
   struct Words {
@@ -102,6 +103,7 @@ void AddAddDevice(CLI::App* device, Chosen& chosen) {
   app->add_option("DEVICE", words->device, "Its name")->type_name("")->required();
   app->add_option("--capacity", words->capacity, "Of a new device, or of one that has grown")
       ->type_name("SIZE");
+  // Flags that are settings, and so want --capacity or --path.
   const auto with_capacity = [app](const char* flag, Flag& text, const char* help,
                                    const char* type) {
     app->add_option(flag, text, help)->type_name(type);
@@ -123,6 +125,7 @@ void AddAddDevice(CLI::App* device, Chosen& chosen) {
     fields.RequestId(chosen.request_id, [&](std::string id) { request.set_request_id(id); });
     fields.Name("devices", words->device, [&](std::string name) { request.set_device(name); });
     const bool settled = words->capacity.has_value() || words->path.has_value();
+    // The parser cannot say "one of these two" of a flag.
     for (const Flag* word : {&words->granule, &words->serial, &words->latency, &words->bandwidth,
                              &words->heads, &words->domain}) {
       if (word->has_value() && !settled) throw CLI::RequiredError("--capacity or --path");
@@ -177,6 +180,7 @@ void AddTopology(CLI::App& app, Chosen& chosen) {
   });
 }
 
+// The default number of rows is the command's (ShowTop), and 0 means all of them.
 void AddTop(CLI::App& app, Chosen& chosen) {
   auto* top = app.add_subcommand(
       "top", "Show which devices, hosts and tenants have most of the pool, with bars");
@@ -203,6 +207,7 @@ void AddExplain(CLI::App& app, Chosen& chosen) {
     Explain command;
     fields.NameWithKind({"regions", "hosts", "devices"}, *name,
                         [&](std::string full) { command.request.set_name(full); });
+    // NameWithKind sets nothing where the kind is none of these.
     if (command.request.name().empty() && fields.status().ok()) {
       throw CLI::ValidationError("WHAT", absl::StrCat("\"", **name,
                                                       "\" is none: give region/NAME, "
@@ -282,6 +287,7 @@ struct RevocationFlags {
   bool yes = false;
 };
 
+// What is revoked and what is restored are named alike.
 void AddSubject(CLI::App* app, RevocationFlags& flags) {
   app->add_option("CERTIFICATE", flags.subject,
                   "Its whole serial number or file (.pem); or an identity (URI), whatever it shows")
