@@ -94,7 +94,7 @@ bool IsForTenants(absl::string_view command, absl::string_view region) {
 void Hide(v1::Finding& finding) {
   absl::string_view region = finding.subject();
   if (!absl::ConsumePrefix(&region, "regions/")) return;
-  finding.set_text("an operator who asks for it is told more");
+  finding.set_text("only an operator is shown why: ask one");
   const auto is_others = [](const std::string& name) { return !absl::StartsWith(name, "hosts/"); };
   auto& waits_for = *finding.mutable_waits_for();
   waits_for.erase(std::remove_if(waits_for.begin(), waits_for.end(), is_others), waits_for.end());
@@ -164,14 +164,14 @@ absl::Status HideOthers(const absl::Status& refusal) {
   if (refusal.ok() || IsAboutTheCaller(reason) || CXLPOOL_MUTANT("refusals-name-others")) {
     return refusal;
   }
-  // Who is told that bytes are reserved, or that they are free in pieces, learns about the others.
+  // That bytes are reserved, or are free in pieces, says something about the others.
   const bool no_room = reason == "RESERVED_FOR_OTHERS" || reason == "POOL_FRAGMENTED";
   return Refuse(refusal.code(),
                 no_room          ? "POOL_FULL"
                 : reason.empty() ? "NOT_NOW"
                                  : reason,
                 "the pool cannot do this now",
-                "try again later, or ask an operator, who is told more");
+                "try again later, or ask an operator, who is shown why");
 }
 
 v1::Capacity CapacityOfTenants(const PoolView& view, const Caller& caller) {

@@ -148,7 +148,7 @@ class PartExplainer {
   std::string CutOff() const { return fm::CutOff(view_.fabric, attachment_.host); }
 
   std::string Rung() const {
-    return absl::StrCat(ToString(part_.state), part_.detaching ? " and on its way down" : "",
+    return absl::StrCat(ToString(part_.state), part_.detaching ? " and being detached" : "",
                         " on host ", attachment_.host);
   }
 

@@ -25,15 +25,16 @@ Holder ToHolder(const v1::RegionHolder& in) {
   return holder;
 }
 
-// Whether `host` has the Attachment that `told` is of.
-bool HasAttachment(const PoolState& state, absl::string_view host, const v1::RegionHolders& told) {
+// Whether `host` has the Attachment that `reported` is of.
+bool HasAttachment(const PoolState& state, absl::string_view host,
+                   const v1::RegionHolders& reported) {
   if (CXLPOOL_MUTANT("holders-of-any-attachment")) return true;
   Uuid tag;
-  if (!ParseUuid(told.region_tag(), tag)) return false;
+  if (!ParseUuid(reported.region_tag(), tag)) return false;
   const RegionPtr* region = state.FindRegionByTag(tag);
   if (region == nullptr) return false;
   const Attachment* attachment = (*region)->FindAttachment(host);
-  return attachment != nullptr && attachment->generation == told.attachment_generation();
+  return attachment != nullptr && attachment->generation == reported.attachment_generation();
 }
 
 }  // namespace
@@ -43,28 +44,28 @@ std::shared_ptr<const HolderReport> TakeHolders(const PoolState& state, absl::st
   auto kept = std::make_shared<HolderReport>();
   kept->time = now;
   size_t free = kMaxHoldersOfHost;
-  for (const v1::RegionHolders& told : report.regions()) {
-    if (!HasAttachment(state, host, told)) continue;
-    const auto [at, is_first] = kept->by_generation.try_emplace(told.attachment_generation());
+  for (const v1::RegionHolders& reported : report.regions()) {
+    if (!HasAttachment(state, host, reported)) continue;
+    const auto [at, is_first] = kept->by_generation.try_emplace(reported.attachment_generation());
     if (!is_first) continue;
     HolderReport::OfAttachment& of = at->second;
-    const auto size = static_cast<size_t>(told.holders_size());
+    const auto size = static_cast<size_t>(reported.holders_size());
     size_t listed = std::min({size, kMaxHoldersOfAttachment, free});
     if (CXLPOOL_MUTANT("holders-without-limit")) listed = size;
     of.holders.reserve(listed);
     for (size_t i = 0; i < listed; ++i) {
-      of.holders.push_back(ToHolder(told.holders(static_cast<int>(i))));
+      of.holders.push_back(ToHolder(reported.holders(static_cast<int>(i))));
     }
     free -= std::min(free, listed);
-    if (told.has_unopened_since()) {
+    if (reported.has_unopened_since()) {
       // By the host's clock: later than now it cannot be, and no reader takes every number.
-      const absl::Time since = absl::FromUnixSeconds(told.unopened_since().seconds()) +
-                               absl::Nanoseconds(told.unopened_since().nanos());
-      const bool as_told = CXLPOOL_MUTANT("agents-tell-of-any-time");
-      of.unopened_since = as_told ? since : std::min(now, std::max(since, absl::UnixEpoch()));
+      const absl::Time since = absl::FromUnixSeconds(reported.unopened_since().seconds()) +
+                               absl::Nanoseconds(reported.unopened_since().nanos());
+      const bool believed = CXLPOOL_MUTANT("agents-tell-of-any-time");
+      of.unopened_since = believed ? since : std::min(now, std::max(since, absl::UnixEpoch()));
     }
     // Nobody who was reported is lost: those who are not listed are counted.
-    of.more = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{told.more()} + (size - listed),
+    of.more = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{reported.more()} + (size - listed),
                                                        std::numeric_limits<uint32_t>::max()));
   }
   return kept;

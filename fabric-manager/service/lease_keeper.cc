@@ -14,7 +14,7 @@ namespace {
 constexpr absl::Duration kTick = absl::Seconds(1);
 constexpr size_t kReleasesPerTick = 256;
 
-// Whether the Region ends by itself: it has a term, and is not on its way down already.
+// Whether the Region ends by itself: it has a term, and is not being released already.
 bool HasLease(const Region& region) {
   return region.expire_time != absl::InfiniteFuture() && !region.compensating &&
          (region.state == RegionState::kReserved || region.state == RegionState::kAllocated);

@@ -393,8 +393,8 @@ void Reconciler::RecordMove(const Region& region, const Attachment& attachment, 
         for (size_t i = edited.parts[part].first_segment; i < end; ++i) {
           Segment& segment = edited.segments[i];
           // Where hardware has a serial of its own, the host is offered that.
-          const bool told = !again && known[i].serial != 0;
-          if (told && !CXLPOOL_MUTANT("offer-the-wish")) segment.serial = known[i].serial;
+          const bool fabric_chose = !again && known[i].serial != 0;
+          if (fabric_chose && !CXLPOOL_MUTANT("offer-the-wish")) segment.serial = known[i].serial;
           // The host has seen the old serial in this incarnation: never again.
           const bool fresh = !CXLPOOL_MUTANT("rebind-old-serial") && again;
           if (fresh && known[i].fabric != FabricSide::kBound) {

@@ -245,7 +245,7 @@ TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
   EXPECT_EQ(rig->watch.newest(), told);
 }
 
-// Whoever names an etag means the Region that he read: also where there is nothing to do.
+// A caller that names an etag means the Region that it read: also where there is nothing to do.
 TEST_F(SemanticsTest, AnOldEtagIsRefusedAlsoWhereThereIsNothingToDo) {
   Make(AllocateOn("kv", "host-a", 1));
   const RegionPtr kv = rig->Find("kv");

@@ -253,9 +253,9 @@ absl::Status Writer::Follow(StoreBatch batch) {
     }
     (is ? regions : made_of).push_back(std::move(item));
   }
-  bool told = true;  // Whether each Region that is gone has left a tombstone.
+  bool ends_known = true;  // Whether each Region that is gone has left a tombstone.
   for (const uint64_t key : batch.erases) {
-    told &= state_.FindRegion(key) == nullptr || CXLPOOL_MUTANT("followed-end-is-silent");
+    ends_known &= state_.FindRegion(key) == nullptr || CXLPOOL_MUTANT("followed-end-is-silent");
     if (state_.IsRegion(key)) {
       gone.push_back(Erased{key});
     } else if (state_.IsNamed(key)) {
@@ -286,7 +286,7 @@ absl::Status Writer::Follow(StoreBatch batch) {
   PublishView();
   std::sort(events_.begin(), events_.end(),
             [](const auto& a, const auto& b) { return a.revision < b.revision; });
-  if (told) {
+  if (ends_known) {
     watch_->Publish(std::move(events_));
     watch_->Advance(revision_);
   } else {  // Watchers cannot be told how it ended: they have to begin anew.
@@ -383,9 +383,9 @@ void Writer::PlanAll(Pending& pending) {
                                             : pending.plan_item(pending.next, state_, context_);
     planned.answers.push_back(PlanOne(pending.audit, std::move(proposal), revision));
     // What only the trail tells rests on the commit, too.
-    const bool told =
+    const bool has_entry =
         trail_.row_bytes() != noted_bytes && !CXLPOOL_MUTANT("done-without-its-entry");
-    if (!changes_.empty() || group_commits_ || told) {
+    if (!changes_.empty() || group_commits_ || has_entry) {
       planned.first_dependent = std::min(planned.first_dependent, answered);
     }
   }

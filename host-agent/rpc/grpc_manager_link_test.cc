@@ -238,7 +238,7 @@ TEST_F(GrpcManagerLinkTest, ManagerThatRestartsIsFoundAgain) {
   ASSERT_NE(Connect(1), nullptr);
 }
 
-TEST_F(GrpcManagerLinkTest, RefusalsThatOnlyAnOperatorMendsArePermanent) {
+TEST_F(GrpcManagerLinkTest, RefusalsThatOnlyAnOperatorCanEndArePermanent) {
   options_.refused_retry = absl::Milliseconds(1);
   Dial();
   const struct {

@@ -59,7 +59,7 @@ TEST(OfflineDeadlineTest, WhatHangsWaitsForTheRungsOfOthers) {
   rig.memory.calls.clear();
   rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}, v1::SYSTEM_RAM));
   rig.Offer(MakeOffer(2, kOffline, {{2, 0x52}}, v1::SYSTEM_RAM));
-  rig.executor.Advance(absl::Seconds(10));  // One deadline, and the other's way down is done.
+  rig.executor.Advance(absl::Seconds(10));  // One deadline, and the other is gone.
   EXPECT_EQ(rig.Reported(0x52), v1::SEGMENT_PRESENT);
 
   // What is wanted online goes before the next try, also where that is due first.

@@ -120,7 +120,7 @@ TEST_F(ReadinessTest, ARefusalIsTheStatus) {
   EXPECT_THAT(Status(), HasSubstr("in a session with"));
 }
 
-TEST_F(ReadinessTest, HostThatIsMendedInTimeIsReadyThen) {
+TEST_F(ReadinessTest, HostThatIsRepairedInTimeIsReadyThen) {
   rig.memory.prepare = absl::FailedPreconditionError("not yet");
   Start();
   rig.Connect();

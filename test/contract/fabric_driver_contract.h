@@ -94,7 +94,7 @@ class FabricDriverContract : public ::testing::TestWithParam<FabricRigFactory> {
   absl::Status Configure(const TopologyTables& tables);
   const FabricHost* Shown(const FabricView& view, const std::string& host);
 
-  // The whole way down, with the agent's part.
+  // From bound to unbound, with the agent's part.
   absl::Status Unbind(const BoundLd& ld);
 
   // A new Region's LD: one granule of the first device, in slot number `slot_index` of a host.

@@ -299,7 +299,7 @@ class QemuConfigChangeTest : public testing::Test {
       Begin(changed);
       served_ += life_ != nullptr;
       TryToTakeIt(when);
-      // From here on the host lets go of all but the LD: the next life finds it on its way down.
+      // From here on the host lets go of all but the LD: the next life finds it half detached.
       machines_["host-a"].holds = false;
       Begin(config_);
       ASSERT_NE(life_, nullptr) << "the configuration that it had before is refused";

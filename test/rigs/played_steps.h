@@ -1,5 +1,5 @@
-// The kernel's part of the online plan: what it would show after each rung, so that a whole way up
-// or down can be played and shown as a list.
+// The kernel's part of the online plan: what it would show after each rung, so that all rungs
+// from one state to another can be played and shown as a list.
 //
 // Pure functions, any thread.
 #ifndef CXLPOOL_TEST_RIGS_PLAYED_STEPS_H_

@@ -312,7 +312,7 @@ TEST(RegionHistoryTest, AFirstAttachmentThatFailsUndoesTheRegion) {
   EXPECT_NE(h.Why(kCalm), "");
   h.ops_.resize(2);
   h.Ok(ClientOp::kGet, {.revision = 5, .hosts = {{"h1"}}});
-  EXPECT_NE(h.Why(), "") << "it was on its way down";
+  EXPECT_NE(h.Why(), "") << "it was being released";
 }
 
 TEST(RegionHistoryTest, QuarantineIsLeftByForceAlone) {

@@ -44,7 +44,7 @@ bool RegionModel::SettlePhase(const State& state, const RegionSeen& seen) const 
   const Phase to = seen.phase;
   if (state.any) {
     const bool fits = !state.going || IsOnItsWayDown(to) || to == Phase::kReserved;
-    return fits || No("it was on its way down");
+    return fits || No("it was being released");
   }
   if (to == Phase::kQuarantined && state.live()) {
     return options_.devices_fail || No("nothing quarantined it");
@@ -55,7 +55,7 @@ bool RegionModel::SettlePhase(const State& state, const RegionSeen& seen) const 
       if (to == Phase::kFailed) {
         return state.going || options_.attachments_fail || No("nothing failed it");
       }
-      if (state.going) return No("it was on its way down");
+      if (state.going) return No("it was being released");
       [[fallthrough]];
     case Phase::kAllocated:
       if (to == Phase::kAllocated) return true;
@@ -180,7 +180,7 @@ bool RegionModel::Detached(const State& state, const RegionEvent& event, State& 
 bool RegionModel::Released(const State& state, const RegionEvent& event, State& after) const {
   const RegionSeen& seen = event.answer;
   if (seen.up != 0) return No("a host still has it");
-  // It was on its way down, also one that could not be made and does not say so yet.
+  // It was being released, also one that could not be made and does not say so yet.
   if (IsOnItsWayDown(seen.phase) ||
       (seen.phase == Phase::kReserved && (state.going || options_.attachments_fail))) {
     // Nothing changed; but an operator's word is something new.
@@ -195,7 +195,7 @@ bool RegionModel::Released(const State& state, const RegionEvent& event, State& 
       return true;
     }
   }
-  if (seen.phase != Phase::kReleasing || seen.resizing) return No("it is not on its way down");
+  if (seen.phase != Phase::kReleasing || seen.resizing) return No("it is not being released");
   const Phase phase = state.seen.phase;
   const bool from = IsLive(phase) || (phase == Phase::kQuarantined && event.force);
   if (state.going || !from) return No("it cannot be released");
@@ -274,14 +274,14 @@ void RegionModel::StepWhole(const State& state, const RegionEvent& event, Next& 
       fits = Released(state, event, after);
       break;
     case Kind::kRenew:
-      fits = Settle(state, Before(seen), after) && (!after.going || No("it was on its way down"));
+      fits = Settle(state, Before(seen), after) && (!after.going || No("it was being released"));
       after.seen = seen;
       after.lease = true;
       break;
     case Kind::kRenameAway: {
       RegionSeen before = Before(seen);
       before.generation = state.seen.generation;
-      fits = Settle(state, before, after) && (!after.going || No("it was on its way down"));
+      fits = Settle(state, before, after) && (!after.going || No("it was being released"));
       after = State{.gone = state.gone};
       after.seen.revision = seen.revision;
       break;

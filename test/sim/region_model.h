@@ -48,7 +48,7 @@ struct RegionSeen {
   uint64_t generation = 0;  // 0: not known.
   uint64_t size = 0;        // Granules.
   uint32_t up = 0;          // Hosts, a bit each: attached,
-  uint32_t down = 0;        // and on their way down.
+  uint32_t down = 0;        // and being detached.
   uint16_t tag = 0;         // From 1; 0: not known.
   Phase phase = Phase::kAbsent;
   bool resizing = false;
@@ -66,7 +66,7 @@ struct RegionState {
   uint64_t gone = 0;      // Tags, a bit each, that have left for good.
   uint64_t target = 0;    // It grows to this or more; 0: it does not.
   bool exact = false;     // It is as `seen` at seen.revision.
-  bool going = false;     // On its way down for certain, whatever the phase says.
+  bool going = false;     // Being released for certain, whatever the phase says.
   bool lease = false;     // May go down by itself.
   bool at_least = false;  // Its size is seen.size or more.
   bool any = false;       // There is one, of which nothing is known.

@@ -241,7 +241,7 @@ class MemoryRig : public agent::HostMemoryRig {
     return absl::ResourceExhaustedError("every slot of the bridge is taken");
   }
   void GiveBack(const agent::PluggedLd&) override {}
-  // The fabric's half of the way down is begun here, when the host's is through.
+  // The fabric's half of an unbind is begun here, when the host's is through.
   bool ProvenUnplugged(const agent::PluggedLd& ld) override {
     if (!room_.rack.BeginUnbind(keys_[ld.serial]).ok()) return false;
     const bool powered = host().slots.contains(ld.slot) && host().slots.at(ld.slot).powered;

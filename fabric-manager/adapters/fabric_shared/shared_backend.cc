@@ -233,9 +233,9 @@ void SharedBackend::TellIfGone(const std::string& id, const std::string& life) {
     const auto host = hosts_.find(id);
     if (host == hosts_.end() || !host->second.met) return;
     const bool another = !life.empty() && host->second.life != life;
-    if (another && host->second.told != life) {
+    if (another && host->second.successor != life) {
       gone = host->second.life;
-      host->second.told = life;
+      host->second.successor = life;
     }
     if (life.empty() && CXLPOOL_MUTANT("silence-ends-a-life")) gone = host->second.life;
   }

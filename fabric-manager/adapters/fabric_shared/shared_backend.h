@@ -124,7 +124,7 @@ class SharedBackend : public FabricBackend {
     bool met = false;
     uint64_t sessions = 0;              // How many began or ended: no proof outlives one.
     std::string life;                   // As the records may have it: of Meet, or last shown.
-    std::string told;                   // The life that was taken for the proof of its end.
+    std::string successor;              // The life by which that one was reported as gone.
     std::string ended;                  // The life that EndLife ended.
     bool off = false;                   // Since then it was heard in no other one.
     uint64_t claimed = 0;               // The session of its agent that is the claim; 0: none.

@@ -414,15 +414,16 @@ absl::Status EtcdRecords::FollowTo(const StoreFollower& follower) {
   return absl::OkStatus();
 }
 
-// Whether what the owner has committed is known here. Where etcd was told to forget it while it was
+// Whether what the owner has committed is known here. Where etcd has compacted it while it was
 // being read, the next look begins anew: the log has that once, for no other sign of it is seen.
 void EtcdRecords::NoteFollowed(const absl::Status& status) {
   follows_ = status.ok();
   if (absl::IsOutOfRange(status) && !std::exchange(said_behind_, true)) {
-    LogWarning("store",
-               "etcd was told to forget what this manager was reading, so it cannot take over yet: "
-               "all is read again until that succeeds; see that it reaches etcd as fast as the "
-               "manager that leads, or wait until less is changed");
+    LogWarning(
+        "store",
+        "etcd has compacted what this manager was still reading, so it cannot take over yet: "
+        "all is read again until that succeeds; see that it reaches etcd as fast as the "
+        "manager that leads, or wait until less is changed");
   }
   if (status.ok() && std::exchange(said_behind_, false)) {
     LogInfo("store", "all there is was read: this manager can take over");

@@ -202,7 +202,7 @@ std::string WhyBlocked(const Part& part, const Known& known) {
   return "";
 }
 
-// On the way down, and the host may still have host regions.
+// While it is detached and the host may still have host regions.
 Move TakeOffline(const Part& part, const Known& known, bool may_go_down) {
   const std::string blocked = WhyBlocked(part, known);
   if (All(known, FabricSide::kUnbound)) {

@@ -380,7 +380,7 @@ TEST(LadderTest, PermanentErrorsTurnTheWayUpRound) {
   move = NextMove(Make(kBound, false, 1), 0, known, true, false);
   EXPECT_EQ(Text(move), "give-up");
   EXPECT_EQ(move.reason, "REGION_COMMIT: out of order");
-  // On the way down the same error neither blocks nor stops it.
+  // While it is detached the same error neither blocks nor stops it.
   EXPECT_EQ(Text(NextMove(Make(kBound, true, 1, move.reason), 0, known, true, false)),
             "offer-offline");
 }

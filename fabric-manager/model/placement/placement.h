@@ -86,7 +86,7 @@ struct HostPlacement {
     uint32_t stack_depth = 0;  // Decoders once it is there.
     // Ids of Regions it lies on, lowest first: they cannot leave first without blocking the bridge.
     std::vector<std::string> above;
-    // Ids of Regions whose way down is free on this host once this one is gone.
+    // Ids of Regions that can leave this host once this one is gone.
     std::vector<std::string> unblocks;
   };
   std::vector<Segment> segments;  // One an extent; extent_index counts from 0; serials are left 0.

@@ -18,7 +18,7 @@ namespace {
 absl::Status CheckSame(const Region& region, const Attachment& present, const AttachSpec& spec) {
   if (present.settled().detaching) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "DETACH_IN_PROGRESS",
-                  absl::StrCat(LabelOf(region), " is on its way down on host \"", present.host,
+                  absl::StrCat(LabelOf(region), " is being detached from host \"", present.host,
                                "\" (", ToString(present.settled().state), ")"),
                   "retry when it is gone from there",
                   {{"region", region.id}, {"host", present.host}});

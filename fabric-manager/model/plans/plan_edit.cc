@@ -19,7 +19,7 @@ bool GoesDown(const Region& region) {
 
 absl::Status Releasing(const Region& region) {
   return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_RELEASING",
-                absl::StrCat(LabelOf(region), " is on its way down (", ToString(region.state), ")"),
+                absl::StrCat(LabelOf(region), " is being released (", ToString(region.state), ")"),
                 "allocate another Region", {{"region", region.id}});
 }
 

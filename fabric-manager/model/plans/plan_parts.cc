@@ -296,7 +296,7 @@ absl::Status CheckReady(const Region& region) {
       break;
   }
   return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_RELEASING",
-                absl::StrCat(LabelOf(region), " is on its way down (", ToString(region.state), ")"),
+                absl::StrCat(LabelOf(region), " is being released (", ToString(region.state), ")"),
                 "allocate another Region", metadata);
 }
 

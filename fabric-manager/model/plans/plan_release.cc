@@ -30,7 +30,7 @@ bool IsAsFound(const Region& region, const ReleaseSpec& spec) {
          (!spec.caller.is_host() || region.maker->host.str() == spec.caller.host());
 }
 
-// Hosts whose Attachments stand in the way. One on its way down does not.
+// Hosts whose Attachments stand in the way. One that is being detached does not.
 std::vector<std::string> Blockers(const Region& region, const ReleaseSpec& spec) {
   std::vector<std::string> hosts;
   const bool may_detach = CXLPOOL_MUTANT("host-detaches-others") || !spec.caller.is_host();
@@ -111,7 +111,7 @@ void StartRelease(Region& region, const std::string& why, const Uuid& request_id
 
 }  // namespace
 
-// The way down begins here, and no byte is free by it: proof and scrub come after. With force the
+// The release begins here, and no byte is free by it: proof and scrub come after. With force the
 // operator vouches for what the pool cannot prove, and only where nobody could prove it: see
 // CheckWord. Bad extents are given free by force only.
 absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec,
@@ -168,7 +168,7 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
   return Plan{edited, {RegionPtr(edited)}};
 }
 
-// An expiry proves nothing: it begins the same way down as a release that detaches everywhere.
+// An expiry proves nothing: it begins as a release that detaches everywhere does.
 Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time,
                   PlanContext& context) {
   const RegionPtr* found = state.FindRegion(region);

@@ -101,7 +101,7 @@ TEST_F(PlanReleaseTest, AHostThatIsFencedNeedsNoOther) {
   EXPECT_EQ(ToFence(Force()), "") << "they may be up again, and reachable";
 }
 
-// On its way down it may be bound still.
+// While it is released it may be bound still.
 TEST_F(PlanReleaseTest, AReleaseUnderWayNeedsItToo) {
   ASSERT_TRUE(Release("kv", true).ok());
   EXPECT_EQ(ToFence(Force()), "host-a,host-b");

@@ -474,7 +474,7 @@ TEST_F(PlannerTest, ExclusiveMeansOne) {
   absl::Status status = Attach("kv", "host-b", Access::kReadOnly).status();
   ExpectRefusal(status, StatusCode::kFailedPrecondition, "SHARING_CONFLICT");
   EXPECT_EQ(MetadataOf(status, "holders"), "host-a");
-  // One on its way down still has the bytes.
+  // One that is being detached still has the bytes.
   ASSERT_TRUE(Detach("kv", "host-a").ok());
   status = Attach("kv", "host-b").status();
   ExpectRefusal(status, StatusCode::kFailedPrecondition, "SHARING_CONFLICT");

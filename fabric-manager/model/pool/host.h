@@ -145,7 +145,7 @@ struct OccupiedSlot {
     return !detaching && !held &&
            (state == AttachmentState::kWanted || state == AttachmentState::kBound);
   }
-  // On its way down, and holds a decoder or (turned round half-way) may hold one.
+  // Being detached, and holds a decoder or (turned round half-way) may hold one.
   bool leaving() const { return detaching && (live() || state == AttachmentState::kBound); }
   friend bool operator==(const OccupiedSlot&, const OccupiedSlot&) = default;
 };
@@ -157,7 +157,7 @@ struct BridgeOutlook {
   std::vector<uint32_t> free_slots;  // Ascending.
   uint32_t stack = 0;                // Decoders live, leaving or pending.
   bool full = false;                 // The stack is as deep as it gets.
-  bool leaving = false;              // One of them is on its way down.
+  bool leaving = false;              // One of them is being detached.
   bool blocked = false;              // A hole is, or will be, under one that stays.
   std::string blocked_by;  // Id of the Region that has to go first; empty if nobody knows.
   uint64_t free_window_bytes = 0;

@@ -224,7 +224,7 @@ struct Region {
   RegionState state = RegionState::kReserved;
   std::string state_reason;
   absl::Time state_since = absl::InfinitePast();  // InfinitePast: not known.
-  bool compensating = false;  // On its way down because it could not be made: ends FAILED, gone.
+  bool compensating = false;  // Taken back because it could not be made: ends FAILED, gone.
   bool forced = false;        // Released on an operator's word: it may leave QUARANTINED.
   Policy policy = Policy::kPack;
   // Each `interleave_ways` consecutive Extents are one stripe set: equal lengths, distinct devices,

@@ -147,9 +147,10 @@ absl::StatusOr<std::vector<ProcessId>> FindDeviceHolders(const HostFiles& files,
                                                          const CharDevice& device, int self,
                                                          const Deadline& deadline) {
   const auto unreadable = [&device](absl::string_view what) {
-    return Refuse(absl::StatusCode::kUnavailable, "HOLDERS_UNKNOWN",
-                  absl::StrCat("whether a process holds ", device.name, " cannot be told: ", what),
-                  "run the agent as root, with the capabilities of its unit; it is tried again");
+    return Refuse(
+        absl::StatusCode::kUnavailable, "HOLDERS_UNKNOWN",
+        absl::StrCat("the agent cannot see whether a process holds ", device.name, ": ", what),
+        "run the agent as root, with the capabilities of its unit; it is tried again");
   };
   std::vector<std::string> names;
   if (const int error = files.ReadNames("proc", names); error != 0) {
