@@ -85,6 +85,9 @@ void PrepareGrpc() {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
+// The manager's whole life, and the exit status of it. What is wrong with the configuration or with
+// certificates ends it before the store is touched. The service manager hears READY once calls are
+// answered, be it by a manager that stands by.
 int Run(const std::string& file) {
   const sigset_t signals = BlockSignals();
   PrepareGrpc();
@@ -137,6 +140,7 @@ int Run(const std::string& file) {
     NotifyService("READY=1\nSTATUS=standing by").IgnoreError();
   }
   bool end = false;
+  // Opened by now or not: with etcd another one may lead for months. SIGTERM ends that, too.
   while (!opened && !end) end = await();
   if (!end) {
     if (started.ok()) started = manager.Serve();
@@ -269,6 +273,8 @@ int CopyStores(const std::vector<std::string>& names) {
 }  // namespace
 }  // namespace cxlpool::fm
 
+// Of several that are asked for, the first in the order below is done. `init` is a script of its
+// own, and takes this process's place.
 int main(int argc, char** argv) {
   CLI::App app{"cxlpool-fm: allocates CXL pool memory to hosts"};
   std::string file = "/etc/cxlpool/fm.toml";

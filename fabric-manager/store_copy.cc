@@ -229,6 +229,9 @@ absl::StatusOr<StorePlace> PlaceOf(const std::string& argument, const FabricRead
                 "name a configuration with another store.kind, or a database");
 }
 
+// No record in `from` is changed. The last commit into `to` comes only after `from` was found to be
+// ours still, so that a copy which succeeds lacks nothing that a manager has committed. One that
+// fails leaves nothing in `to` that a manager would take for a pool.
 absl::StatusOr<StoreCopied> CopyStore(const StorePlace& from, const StorePlace& to) {
   if (!from.etcd.has_value() && !StoreFileExists(from.database)) {
     return Refuse(absl::StatusCode::kNotFound, "STORE_MISSING",

@@ -115,6 +115,8 @@ absl::Status CheckDrainHook(const AgentConfig& config) {
 // Everything that runs, made in the order it depends on.
 class Agent {
  public:
+  // All parts, of which none is started: what cannot be made ends the agent before it says anything
+  // to its manager or to an application.
   static absl::StatusOr<std::unique_ptr<Agent>> Make(const AgentConfig& config,
                                                      std::shared_ptr<TlsSource> tls) {
     auto agent = std::unique_ptr<Agent>(new Agent);
@@ -474,6 +476,8 @@ int CheckEmpty(const std::string& file) {
 }  // namespace
 }  // namespace cxlpool::agent
 
+// Of several that are asked for, the first in the order below is done. `init` is a script of its
+// own, and takes this process's place.
 int main(int argc, char** argv) {
   CLI::App app{"cxlpool-agent: turns what the CXL fabric shows to this host into memory"};
   std::string file = "/etc/cxlpool/agent.toml";

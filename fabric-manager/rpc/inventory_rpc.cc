@@ -103,6 +103,7 @@ InventoryRpc::InventoryRpc(PoolService* service, const ViewHolder* views, Backup
       server_health_(server_health),
       fabric_(std::move(fabric)) {}
 
+// Every call of InventoryService, each under the name that the .proto gives it.
 void InventoryRpc::AddTo(Calls& calls) {
   calls_ = &calls;
   const auto add = [&](const char* method, auto handler) {

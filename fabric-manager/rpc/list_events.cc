@@ -101,6 +101,9 @@ void HideWho(const Caller& caller, v1::Event& event) {
 
 }  // namespace
 
+// A page is of the newest rows that are older than the token's place. It ends at the number of
+// events that were asked for, at kPageBytes, or after kMaxRowsOfPage rows; after so many it may be
+// empty. It has no token for a next one only where nothing older is kept.
 absl::Status ListEvents(const AuditTrail& trail, const PoolView& view, const Caller& caller,
                         const v1::ListEventsRequest& request, v1::ListEventsResponse* response) {
   const absl::StatusOr<Place> from = ReadToken(request.page_token());
@@ -128,6 +131,7 @@ absl::Status ListEvents(const AuditTrail& trail, const PoolView& view, const Cal
       // Not before: a filter must not answer what the event does not say.
       if (!request.who().empty() && event.who() != request.who()) continue;
       bytes += event.ByteSizeLong();
+      // A page has at least one event, however large: otherwise nobody would get past it.
       if (bytes > kPageBytes && response->events_size() > 0) {
         response->set_next_page_token(TokenOf({number, left + 1}));
         return absl::OkStatus();

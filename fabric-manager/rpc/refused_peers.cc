@@ -9,6 +9,9 @@
 
 namespace cxlpool::fm {
 
+// Logs the first refusal of its kind, again after a period without any; the others are counted.
+// Peers that come from ever new addresses cost no memory: beyond kMaxLines kinds they are one
+// number.
 void RefusedPeers::Note(absl::string_view what, absl::string_view address, absl::string_view why,
                         absl::string_view detail, absl::string_view remedy, bool is_agent) {
   std::string whose = absl::StrCat(what, " from ", address);

@@ -124,6 +124,8 @@ void Hide(v1::BatchResult& result) {
 
 }  // namespace
 
+// Goes through everything that is in the answer, however deep: a new field that holds a Region or
+// an event needs nothing done here. The kinds below are those that say something of others.
 void HideOthers(google::protobuf::Message* answer) {
   if (CXLPOOL_MUTANT("tenants-are-told-all")) return;
   // A Region holds no other message with places or reasons than those that Hide names: lists of
@@ -138,6 +140,7 @@ void HideOthers(google::protobuf::Message* answer) {
     return Hide(static_cast<v1::Finding&>(*answer));
   }
   if (answer->GetDescriptor() == v1::PlacementPlan::descriptor()) {
+    // They name the Regions that lie on a host's bridges, whichever tenant's they are.
     return static_cast<v1::PlacementPlan&>(*answer).clear_bridges();
   }
   if (answer->GetDescriptor() == v1::BatchResult::descriptor()) {

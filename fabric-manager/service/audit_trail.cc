@@ -59,6 +59,8 @@ Target TargetOf(const Item& item, const Change& inverse) {
 
 }  // namespace
 
+// No record that changed is lost: it has an entry, or counts in `more` of the first one. What was
+// asked about comes first and may be a record that the change has, too.
 std::vector<AuditEntry> EntriesOf(const Audit& audit, const Change& change, const Change& inverse,
                                   uint64_t revision) {
   std::vector<AuditEntry> entries;

@@ -39,6 +39,9 @@ bool IsWanted(const PoolState& state, const std::string& id) {
 
 }  // namespace
 
+// Of the hosts that were looked at, LifeOf has afterwards only the lives of those that could be
+// asked: nothing is bound on the others until a look can ask them. Readers and the log hear only of
+// news.
 void FabricMembers::TakeHosts(const std::string& only, const FabricView& view) {
   std::map<std::string, const FabricHost*> shown;
   for (const FabricHost& host : view.hosts) shown[host.id] = &host;
@@ -150,6 +153,9 @@ std::string FabricMembers::WhyNot(const Device& known, const FabricDevice& seen)
   return "";
 }
 
+// A device that is new becomes a record where the pool is to have it; one that is not what the
+// records know by its name is not used, and neither is one that the fabric does not show; each says
+// why. Only what is news is published and logged.
 void FabricMembers::TakeDevices(const FabricView& view) {
   std::map<std::string, std::string> why_not;  // Of each that the records know.
   for (const FabricDevice& seen : view.devices) {
@@ -177,6 +183,7 @@ void FabricMembers::TakeDevices(const FabricView& view) {
     const Device& known = *writer_->state().FindDevice(entry.first);
     return known.reachable == entry.second.empty() && known.unreachable_reason == entry.second;
   });
+  // Those that the operator added, and that the fabric has never shown: they have no record yet.
   const auto& unseen = writer_->UnseenDevices();
   for (const DeviceEntry& entry : writer_->DurableTables().devices) {
     if (writer_->state().FindDevice(entry.id) != nullptr || view.Shows(entry.id)) continue;

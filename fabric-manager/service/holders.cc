@@ -39,6 +39,8 @@ bool HasAttachment(const PoolState& state, absl::string_view host,
 
 }  // namespace
 
+// Believes a host only about Attachments that it has, and once about each: what it says otherwise
+// is left out. However much it says, no more than the limits is kept.
 std::shared_ptr<const HolderReport> TakeHolders(const PoolState& state, absl::string_view host,
                                                 const v1::HoldersReport& report, absl::Time now) {
   auto kept = std::make_shared<HolderReport>();

@@ -471,6 +471,9 @@ void Reconciler::CallEnded(uint64_t generation) {
   active_.Step(key);
 }
 
+// An event is a reason to look, and no more: what is bound is known by the look at the host. Only
+// the end of the life that the records have of a host is believed by itself, for the driver has
+// proof.
 void Reconciler::OnFabricEvent(const FabricEvent& event) {
   switch (event.kind) {
     case FabricEvent::Kind::kLdLost: {
@@ -492,6 +495,8 @@ void Reconciler::OnFabricEvent(const FabricEvent& event) {
       }
       active_.TouchHost(event.host);
       break;
+      // Devices are in looks at everything, of which one is enough for all events until the next
+      // tick.
     case FabricEvent::Kind::kDevicesChanged:
       if (!CXLPOOL_MUTANT("changed-devices-wait")) looks_.LookSoon();
       return;

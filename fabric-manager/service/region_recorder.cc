@@ -74,6 +74,9 @@ void RegionRecorder::Commit(Key region, LogFields about, const std::string& rung
       });
 }
 
+// The Region is judged as it is when its turn comes: one that a host has after all is left as it
+// is. No byte becomes free before the record says how it ended, and bad ones do not become free at
+// all.
 void RegionRecorder::Bury(const Region& region, std::function<void()> then) {
   committing_.insert(region.key);
   probe_->Pass("before-commit-gone");

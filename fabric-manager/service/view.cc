@@ -150,6 +150,9 @@ void ViewHolder::MergeEnds() const {
   }
 }
 
+// A reader that keeps a view sees it as of its revision for as long as it likes: what others keep
+// is copied, and shares with the copy all that does not change. What nobody keeps is changed in
+// place.
 void ViewHolder::Merge() const {
   // Nobody gets at it meanwhile. It is counted once more, and so what its last reader read of it
   // comes before what is changed now.
@@ -168,6 +171,7 @@ void ViewHolder::Merge() const {
   if (!std::is_sorted(edits.begin(), edits.end(), before)) {
     std::stable_sort(edits.begin(), edits.end(), before);
   }
+  // The first view of a load: the table is made at once, not by a million edits.
   const bool fresh =
       view->regions.size() == 0 &&
       std::all_of(edits.begin(), edits.end(), [](const auto& e) { return !e.taken_away; }) &&

@@ -14,6 +14,8 @@
 
 namespace cxlpool::agent {
 
+// No descriptor leaks, whatever a peer sends: the one that there is room for is in `given` before
+// anything of the packet is judged, and the kernel never installs the others.
 absl::StatusOr<std::string> ReceivePacket(int socket, GivenDescriptors* given) {
   std::string bytes(kMaxPacketBytes, '\0');
   iovec part = {.iov_base = bytes.data(), .iov_len = bytes.size()};

@@ -108,6 +108,8 @@ class Script {
   uint64_t number_ = 0;
 };
 
+// Serves until its input ends, which is success, or until a line that is no Offer, which is not.
+// The listener is through before the manager goes that it listens to.
 int Main(int argc, char** argv) {
   if (argc != 4) {
     std::fprintf(stderr, "usage: scripted-manager CA CERT KEY\n");

@@ -641,6 +641,8 @@ void LocalService::OnGot(uint64_t connection, uint64_t number, const std::string
   ReleaseIfMay(request_id, region->tag(), RightsOf(*region), *std::move(pending));
 }
 
+// The Region that was judged is the one that is released: it is named by its tag, since its name
+// may be another's by now, and the manager checks again what was found of it.
 void LocalService::ReleaseIfMay(const std::string& request_id, const std::string& tag,
                                 const RegionRights& rights, Pending pending) {
   const LocalPeer& peer = pending.peer;

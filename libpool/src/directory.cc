@@ -352,6 +352,7 @@ Status Directory::CheckWriter() const {
   return IsForked() ? Forked() : Status();
 }
 
+// Names what would make room for `size` bytes, and the other process that keeps it, if one does.
 Status Directory::WriteFailed(WriteResult result, std::string_view name, uint64_t size) const {
   if (result == WriteResult::kOk) return Status();
   if (result == WriteResult::kNotFound) {

@@ -182,6 +182,9 @@ bool IssuedByOurs(X509* leaf, const std::string& authorities) {
   return issued;
 }
 
+// OK: nothing is wrong with the certificate that the manager shows, or it cannot be read. Of
+// several faults the one that has to be put right first. Its issuer is judged whatever its dates
+// are, so that one that has expired is said to have expired.
 absl::Status JudgeManager(X509* leaf, const std::string& address, const std::string& server_name,
                           const TlsMaterial& material) {
   const Bio bio(BIO_new(BIO_s_mem()));
@@ -218,6 +221,9 @@ absl::Status JudgeManager(X509* leaf, const std::string& address, const std::str
 
 }  // namespace
 
+// Answers OK wherever it is not sure: the caller has an error of the connection already, and only
+// what is known to be true may take its place. OpenSSL verifies nothing by itself here, so that the
+// handshake goes on to where the certificate of the manager can be judged.
 absl::Status DiagnoseManager(const std::string& address, const std::string& server_name,
                              const TlsMaterial& material, absl::Duration timeout) {
   const absl::Duration deadline = Elapsed() + timeout;
@@ -240,6 +246,7 @@ absl::Status DiagnoseManager(const std::string& address, const std::string& serv
     found = JudgeManager(leaf.get(), address, server_name, material);
   }
   if (found.ok() && shaken == SSL_ERROR_NONE) {
+    // In TLS 1.3 the manager judges our certificate after the handshake: its alert is read, if any.
     char byte = 0;
     const absl::Duration wait = std::min(deadline, Elapsed() + kAlertWait);
     const int read =

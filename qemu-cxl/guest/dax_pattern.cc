@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
+// Exits 0 once all words were stored, or if all that were loaded are as they were stored under this
+// seed; 1 otherwise, and 2 for a wrong command line.
 int main(int argc, char **argv) {
   bool store = argc == 5 && std::strcmp(argv[1], "store") == 0;
   if (argc != 5 || (!store && std::strcmp(argv[1], "load") != 0)) {

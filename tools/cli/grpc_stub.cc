@@ -279,6 +279,7 @@ void KeepGrpcUp() {
 
 }  // namespace
 
+// Reaches no manager: what is wrong here is wrong with the settings or the files that they name.
 absl::StatusOr<std::unique_ptr<ManagerStub>> MakeGrpcStub(const ConnectionSettings& settings,
                                                           std::vector<std::string>* warnings) {
   KeepGrpcUp();

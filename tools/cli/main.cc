@@ -168,6 +168,9 @@ int Columns() {
 // Somebody sees what is asked, and can answer.
 bool AtTerminal() { return isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1; }
 
+// An error is printed in the format that was asked for, also where the rest of the command line
+// could not be read, and its code is the exit status. Commands that others call by their exit
+// status (fsck, Slurm, completion) have their own.
 int Main(int argc, char** argv) {
   // gRPC's own log would mix with ours on stderr; what it knows is in the status.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);

@@ -79,6 +79,8 @@ absl::StatusOr<QuickstartCommand> Read(const Words& words) {
 
 }  // namespace
 
+// What the fields hold is read only once all options are known; the first that is wrong is then
+// what the command line comes to.
 void AddQuickstartCommand(CLI::App& app, Chosen& chosen) {
   CLI::App* quickstart = app.add_subcommand(
       "quickstart", "Make this machine a pool of its own, and bring memory online. Needs root");

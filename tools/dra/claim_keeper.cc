@@ -140,6 +140,9 @@ absl::Status ClaimKeeper::Unprepare(const std::string& uid) {
   return absl::OkStatus();
 }
 
+// A Region that is not open here and cannot be opened loses its file: a container would be given
+// memory that nobody holds. It is forgotten only where somebody knows that it is not to be had;
+// while nobody can say, it stays to be opened by a later call, which writes its file again.
 void ClaimKeeper::Refresh() {
   const MutexLock lock(mutex_);
   if (held_.empty()) return;

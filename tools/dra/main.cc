@@ -77,6 +77,8 @@ absl::Status TakeLock(const std::string& folder) {
   return absl::OkStatus();
 }
 
+// Serves until a signal to end. The kubelet finds no socket before what the process before has
+// prepared is taken over, and never two processes that do so.
 absl::Status Run(Settings settings, const sigset_t& signals) {
   for (auto [option, folder] : {std::pair("--registrar-dir", &settings.registrar_folder),
                                 std::pair("--plugin-dir", &settings.plugin_folder),

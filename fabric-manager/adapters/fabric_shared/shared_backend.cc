@@ -71,6 +71,8 @@ bool IsNoWord(const absl::Status& status) {
          absl::IsCancelled(status);
 }
 
+// No host is asked anything yet. Which bytes may still be being cleared, and by which host, is
+// known from the state directory before the first of them can be given to anybody.
 absl::StatusOr<std::unique_ptr<FabricDriver>> SharedBackend::Open(SharedFabricConfig config,
                                                                   AgentTasks* tasks) {
   if (!absl::StartsWith(config.state_directory, "/")) {

@@ -299,6 +299,10 @@ absl::StatusOr<SeenDevices> SharedBackend::ShowDevices(const std::string& host,
   return result;
 }
 
+// A device is shown once some host is proven to reach it; of each other one the answer says why
+// not. What could not be asked or proven before the deadline is wanted again at once
+// (kDevicesChanged). Hosts of which it was found out just now whether they reach a device are
+// looked at again: what is bound there could not be judged before.
 absl::StatusOr<DeviceLook> SharedBackend::LookAtDevices(absl::Duration deadline) {
   deadline -= std::min(kSpare, config_.timing.operation / 10);
   std::map<std::string, Seen> seen;
@@ -316,6 +320,7 @@ absl::StatusOr<DeviceLook> SharedBackend::LookAtDevices(absl::Duration deadline)
       MutexLock lock(mutex_);
       if (!devices_[id].mark.id().empty()) continue;
     }
+    // One that bears a mark already, of an earlier life of this manager, is never marked again.
     std::string why = TakeFirstMark(id, seen);
     if (why.empty()) continue;
     const std::string more = WriteFirstMark(id, seen, deadline);

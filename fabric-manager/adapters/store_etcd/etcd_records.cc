@@ -330,6 +330,10 @@ absl::StatusOr<EtcdRecords::Signs> EtcdRecords::ReadSigns() {
   return signs;
 }
 
+// The store is claimed only if nobody has it, or whoever has it gave no sign of life and committed
+// nothing for `takeover` by this machine's own clock, counted from looks that etcd answered. A look
+// that etcd does not answer is no sign of anything: neither does it prolong that time, nor does it
+// end it, and the claim compares what was seen last.
 absl::StatusOr<std::optional<StoreImage>> EtcdRecords::Look(const StoreFollower& follower) {
   const auto signs = ReadSigns();
   const absl::Duration now = clock_.Elapsed();
@@ -368,9 +372,11 @@ absl::StatusOr<std::optional<StoreImage>> EtcdRecords::Look(const StoreFollower&
     if (!loaded.ok()) return std::nullopt;
     image = *std::move(loaded);
   }
+  // What was read is as of another head than the one that stood still.
   if (head_text_ != seen_.head) return std::nullopt;
   if (options_.before_claim != nullptr) options_.before_claim();
   const absl::Status claimed = Claim(&seen_.beat);
+  // Head, folds or beat have changed since they were seen: the owner lives.
   if (absl::IsAborted(claimed)) return std::nullopt;
   if (!claimed.ok()) return claimed;
   image.epoch = head_.epoch;

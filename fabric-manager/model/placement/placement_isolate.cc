@@ -51,6 +51,8 @@ class Isolating : public PlacementPolicy {
     return PlaceApart(task);
   }
 
+  // Names a remedy that helps: more extents only where the Region was found to fit in so many,
+  // another domain only where none is left.
   absl::Status WhyNot(const PlacementTask& task) const override {
     // Without the demand for isolation it would not fit either: that is the reason then.
     if (!Pack(task).has_value()) return FullOrFragmented(task, PlaceApart);

@@ -20,6 +20,9 @@ uint64_t RoomOn(const FreeSpace& space, DeviceIndex device, uint64_t slice_bytes
 
 }  // namespace
 
+// Greedy: one slice after the other goes to the device that is the cheapest then, and what it takes
+// counts for the next, in the host's own share as in the room of the peers. All or nothing is
+// decided by the sum of what fits, before the first one is placed.
 std::vector<DeviceIndex> BalancedSpread(const FreeSpace& space, const SpreadRequest& request) {
   if (request.slice_bytes == 0) return {};
   const double slice = static_cast<double>(request.slice_bytes);
@@ -58,6 +61,7 @@ std::vector<DeviceIndex> BalancedSpread(const FreeSpace& space, const SpreadRequ
       for (const size_t i : choice.shared) {
         cost += static_cast<double>(request.peers[i].most_bytes) / slice / (peer_room[i] + 1);
       }
+      // Of equals the lowest device, for choices are in that order.
       if (best != nullptr && cost >= least) continue;
       best = &choice;
       least = cost;

@@ -314,6 +314,8 @@ absl::Status SharedMachine::EndWork() {
   return table_.SetWork(std::nullopt);
 }
 
+// What an earlier look showed is looked at again before it is answered: names of DAX devices are
+// given to others. "There is none" is said only after a look that saw all of the device.
 absl::StatusOr<SpacePiece> SharedMachine::LookForPiece(const std::string& name,
                                                        uint64_t offset_bytes,
                                                        uint64_t length_bytes) {
