@@ -3,9 +3,9 @@
 #include <chrono>
 #include <thread>
 
-#include "fabric-manager/adapters/fabric_emulated/emulated_settings.h"
+#include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_settings.h"
-#include "fabric-manager/adapters/fabric_shared/shared_settings.h"
+#include "fabric-manager/adapters/fabric_shared/shared_backend.h"
 #include "proto/support/loop.h"
 #include "proto/support/refusal.h"
 

@@ -36,6 +36,7 @@
 #include "absl/time/time.h"
 #include "fabric-manager/adapters/fabric_emulated/extent_files.h"
 #include "fabric-manager/adapters/fabric_emulated/slot_files.h"
+#include "fabric-manager/ports/fabric_settings.h"
 #include "fabric-manager/ports/fabric_shell.h"
 #include "proto/support/loop.h"
 #include "proto/support/unique_fd.h"
@@ -67,6 +68,12 @@ struct EmulatedFabricConfig {
 
 // The devices and hosts that `tables` name, in place of those of `config`.
 void SetParts(EmulatedFabricConfig& config, const TopologyTables& tables);
+
+// A FabricReader (emulated_settings.cc): of the driver's own key of [fabric], and hosts that have
+// slots.
+FabricSettings ReadEmulatedFabric(TomlReader& fabric, const FenceProgram& fence);
+// What the driver is opened with.
+EmulatedFabricConfig ReadEmulatedConfig(TomlReader& fabric, const FenceProgram& fence);
 
 // A short value that is kept as a symbolic link's target. Reading: empty where there is none; never
 // a part of a value. The bound is Linux's: no link's target is longer.

@@ -1,5 +1,4 @@
-#include "fabric-manager/adapters/fabric_emulated/emulated_settings.h"
-
+#include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
 #include "proto/support/toml_reader.h"
 
 namespace cxlpool::fm {

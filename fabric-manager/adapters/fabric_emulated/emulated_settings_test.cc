@@ -1,8 +1,7 @@
-#include "fabric-manager/adapters/fabric_emulated/emulated_settings.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
 #include "proto/support/refusal.h"
 #include "proto/support/toml_reader.h"
 

@@ -27,8 +27,8 @@
 
 #include "absl/status/statusor.h"
 #include "fabric-manager/adapters/fabric_qemu/pool_file.h"
-#include "fabric-manager/adapters/fabric_qemu/qemu_config.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_host.h"
+#include "fabric-manager/adapters/fabric_qemu/qemu_settings.h"
 #include "fabric-manager/ports/fabric_backend.h"
 #include "proto/support/mutex.h"
 

@@ -36,8 +36,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "fabric-manager/adapters/fabric_qemu/qemu_config.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_process.h"
+#include "fabric-manager/adapters/fabric_qemu/qemu_settings.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_tree.h"
 #include "fabric-manager/adapters/fabric_qemu/qmp_client.h"
 #include "fabric-manager/ports/fabric_backend.h"

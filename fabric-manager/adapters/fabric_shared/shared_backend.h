@@ -41,6 +41,7 @@
 #include "cxlpool/v1/host_service.pb.h"
 #include "fabric-manager/adapters/fabric_shared/shared_state.h"
 #include "fabric-manager/ports/agent_tasks.h"
+#include "fabric-manager/ports/fabric_settings.h"
 #include "fabric-manager/ports/fabric_shell.h"
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
@@ -66,6 +67,12 @@ struct SharedFabricConfig {
   SharedTiming timing = {};
   FenceProgram fence = {};
 };
+
+// A FabricReader (shared_settings.cc): of the driver's own keys of [fabric], and devices that say
+// at most which host is to mark which device of its own (HOST/NAME).
+FabricSettings ReadSharedFabric(TomlReader& fabric, const FenceProgram& fence);
+// What the driver is opened with.
+SharedFabricConfig ReadSharedConfig(TomlReader& fabric, const FenceProgram& fence);
 
 class SharedBackend : public FabricBackend {
  public:

@@ -1,5 +1,4 @@
-#include "fabric-manager/adapters/fabric_shared/shared_settings.h"
-
+#include "fabric-manager/adapters/fabric_shared/shared_backend.h"
 #include "proto/support/names.h"
 #include "proto/support/toml_reader.h"
 

@@ -1,8 +1,7 @@
-#include "fabric-manager/adapters/fabric_shared/shared_settings.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "fabric-manager/adapters/fabric_shared/shared_backend.h"
 #include "proto/support/refusal.h"
 #include "proto/support/toml_reader.h"
 
