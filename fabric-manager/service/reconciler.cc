@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/model/ladder/ladder_record.h"
 #include "fabric-manager/model/plans/plan_media.h"
 #include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/service/region_log.h"

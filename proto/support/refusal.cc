@@ -1,5 +1,7 @@
 #include "proto/support/refusal.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -10,6 +12,11 @@ namespace cxlpool {
 namespace {
 
 constexpr char kPayloadUrl[] = "cxlpool.v1/refusal";
+
+// In order, each once: the build makes it of docs/errors.md.
+constexpr absl::string_view kReasons[] = {
+#include "reasons.inc"
+};
 
 // Fields, each with a bar behind it: reason, message, remedy, then key and value of each metadata
 // pair. A bar in a field is written "%7C", a percent sign "%25". Text, because printing a Status
@@ -100,6 +107,10 @@ std::string ReasonOf(const absl::Status& status) {
   }
   const auto refusal = RefusalOf(status);
   return refusal.has_value() ? refusal->reason : "";
+}
+
+bool IsReason(absl::string_view text) {
+  return std::binary_search(std::begin(kReasons), std::end(kReasons), text);
 }
 
 }  // namespace cxlpool

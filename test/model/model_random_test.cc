@@ -14,7 +14,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
-#include "fabric-manager/model/ladder/ladder_record.h"
+#include "fabric-manager/model/ladder/ladder.h"
 #include "fabric-manager/model/placement/placement.h"
 #include "test/model/model_rig.h"
 

@@ -92,6 +92,18 @@ struct RegionMove {
 };
 RegionMove NextRegionMove(const Region& region, const absl::flat_hash_set<uint32_t>& scrubbed);
 
+// What moves make of the Region's record (ladder_record.cc).
+
+// kSetState, kGiveUp and kDrop, of one part of the Attachment with `generation`. Where what is to
+// join gives up the rest stays as it is; where the first Attachment of a Region does, the Region
+// goes down.
+void RecordMove(Region& region, uint64_t generation, size_t part, const Move& move);
+
+// kJoinTail, kTurnTail and kDropTail. False: the Region is not at that rung any more. The
+// caller that records kDropTail keeps the bad Extents of the tail from everybody in the same change
+// (plan_media.h).
+bool RecordTailMove(Region& region, RegionMoveKind move);
+
 }  // namespace cxlpool::fm
 
 #endif  // CXLPOOL_FABRIC_MANAGER_MODEL_LADDER_LADDER_H_

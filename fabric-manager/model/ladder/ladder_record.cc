@@ -1,9 +1,8 @@
-#include "fabric-manager/model/ladder/ladder_record.h"
-
 #include <algorithm>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/model/ladder/ladder.h"
 #include "fabric-manager/model/plans/plan_media.h"
 #include "proto/support/check.h"
 #include "proto/support/mutant.h"

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "fabric-manager/model/ladder/ladder_record.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
-#include "fabric-manager/model/ladder/ladder_record.h"
+#include "fabric-manager/model/ladder/ladder.h"
 #include "test/model/model_rig.h"
 
 namespace cxlpool::fm {

@@ -5,6 +5,7 @@
 #define CXLPOOL_FABRIC_MANAGER_MODEL_SPACE_BYTES_H_
 
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -18,10 +19,21 @@ inline constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 // The smallest multiple of `unit` that is not below `bytes`. Nothing if it does not fit 64 bits or
 // `unit` is 0.
-std::optional<uint64_t> RoundUp(uint64_t bytes, uint64_t unit);
+inline std::optional<uint64_t> RoundUp(uint64_t bytes, uint64_t unit) {
+  if (unit == 0) return std::nullopt;
+  const uint64_t over = bytes % unit;
+  if (over == 0) return bytes;
+  if (bytes > UINT64_MAX - (unit - over)) return std::nullopt;
+  return bytes + (unit - over);
+}
 
 // The smallest unit that is a multiple of both; 0 counts as "no demand". Nothing on overflow.
-std::optional<uint64_t> CommonUnit(uint64_t a, uint64_t b);
+inline std::optional<uint64_t> CommonUnit(uint64_t a, uint64_t b) {
+  if (a == 0 || b == 0) return a + b;
+  const uint64_t factor = b / std::gcd(a, b);
+  if (a > UINT64_MAX / factor) return std::nullopt;
+  return a * factor;
+}
 
 // For people.
 inline std::string FormatBytes(uint64_t bytes) { return FormatByteSize(bytes); }
