@@ -33,6 +33,9 @@ class Contenders {
   // and waits until it is gone.
   absl::Status End();
 
+  // A Region's name that none of them asks for, and that End releases with theirs.
+  std::string free_name() const { return prefix_ + "free"; }
+
   size_t answered() const { return answered_; }  // Calls in the history.
   size_t names() const { return names_; }        // That were judged,
   size_t gave_up() const { return gave_up_; }    // and those whose check took too many steps.

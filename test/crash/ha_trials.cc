@@ -2,9 +2,14 @@
 // disks under load; then the pool is held against the acknowledged log (audit.h), and what clients
 // of the same Regions were answered has to be linearizable (contenders.h). Each seed is one fault,
 // of one pool that lives through many; a seed tried alone begins with an empty pool.
+//
+// How soon the other manager has committed something, and agents have a session with it, is bounded
+// as well. With --takeovers nothing else is tried and the bounds are exact. Without it the trials
+// run beside other tests, and it may take three times as long.
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,9 +24,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
+#include "proto/support/names.h"
+#include "test/crash/client.h"
 #include "test/crash/contenders.h"
 #include "test/crash/hits.h"
 #include "test/crash/loaded_pool.h"
+#include "test/crash/times.h"
 #include "test/rigs/private_network.h"
 #include "test/rigs/slow_disk.h"
 #include "test/trials/trial.h"
@@ -37,31 +45,22 @@ constexpr absl::Duration kBefore = absl::Milliseconds(80);  // Of load, at most,
 constexpr absl::Duration kLeads = absl::Seconds(20);
 constexpr absl::Duration kEnds = absl::Seconds(10);  // A manager that is told to.
 
-// How long it took, of all the times that something happened.
-class Times {
- public:
-  void Add(absl::Duration time) { times_.push_back(time); }
-  std::string Text() const {
-    if (times_.empty()) return "never";
-    std::vector<absl::Duration> sorted = times_;
-    std::sort(sorted.begin(), sorted.end());
-    const auto at = [&](size_t percent) {
-      return absl::ToInt64Milliseconds(sorted[(sorted.size() - 1) * percent / 100]);
-    };
-    return absl::StrCat(sorted.size(), " times, p50 ", at(50), " ms, p99 ", at(99), " ms, at most ",
-                        at(100), " ms");
-  }
-
- private:
-  std::vector<absl::Duration> times_;
-};
+// A takeover: until the other manager has answered an allocation, which is a commit of its epoch.
+// Of the time that the leader may be silent (store.takeover), and in all.
+constexpr double kTakeoverOfTerm = 1.3;
+constexpr absl::Duration kTakeover = absl::Seconds(2);
+constexpr absl::Duration kTakeoverWithMember = absl::Seconds(5);  // A member fell, too.
+constexpr absl::Duration kSessions = absl::Seconds(2);            // Of all agents, from then on.
+constexpr int kBesideOthers = 3;  // So many times as long, where other tests run meanwhile.
 
 class HaTrials {
  public:
-  // Whether a disk can be made slow here.
-  explicit HaTrials(bool slow_disks) : faults_(kFaults) {
-    if (slow_disks) return;
-    std::erase_if(faults_, [](const Fault& f) { return f.carry_out == &HaTrials::MemberSlow; });
+  // `slow_disks`: whether a disk can be made slow here. `takeovers`: only faults after which the
+  // other manager leads, and exact bounds of how soon it does.
+  HaTrials(bool slow_disks, bool takeovers) : takeovers_(takeovers), faults_(kFaults) {
+    std::erase_if(faults_, [&](const Fault& f) {
+      return (takeovers && !f.measured) || (!slow_disks && f.carry_out == &HaTrials::MemberSlow);
+    });
   }
 
   absl::Status Run(uint64_t seed, bool trace) {
@@ -69,23 +68,33 @@ class HaTrials {
     return pools_.Run([&](LoadedPool& pool) { return RunOne(pool, seed, random, trace); });
   }
 
-  absl::Status End() { return pools_.End(); }
+  // Fails also where takeovers took too long.
+  absl::Status End() {
+    absl::Status status = pools_.End();
+    if (const std::string late = Late(); status.ok() && !late.empty()) {
+      return absl::DeadlineExceededError(late);
+    }
+    return status;
+  }
 
   std::string Summary() const {
     return absl::StrCat(WithCommas(pools_.answered()), " calls answered, ",
                         WithCommas(pools_.changes()), " changes, each in the audit trail; ",
                         WithCommas(contended_), " calls on the same names linearizable (of ",
                         given_up_, " names unknown); ", hits_.Text(),
-                        "; a takeover alone: ", alone_.Text(), "; with a member: ", both_.Text(),
-                        "; from one cut off: ", cut_.Text());
+                        "; a takeover's first commit, alone: ", alone_.TextBy("T", kTerm),
+                        "; with a member: ", both_.TextBy("T", kTerm),
+                        "; agents in session after it: ", sessions_.Text());
   }
 
   std::string Missing() const {
-    std::vector<std::string> wanted = {kRestored};
+    std::vector<std::string> wanted;
+    if (!takeovers_) wanted.push_back(kRestored);
     for (const Fault& fault : faults_) wanted.push_back(fault.name);
     std::string missing = hits_.Missing(wanted);
     if (contended_ == 0) missing += "no calls on the same names; ";
     if (given_up_ * 2 > names_) missing += "too many names are neither right nor wrong; ";
+    if (sessions_.count() == 0) missing += "no agents at a takeover; ";
     return missing;
   }
 
@@ -94,16 +103,20 @@ class HaTrials {
   struct Scene {
     Pool& pool;
     Process& leader;
-    int member;  // Any of them.
+    int member;             // Any of them.
+    bool hosted;            // Agents are there.
+    std::string region_id;  // Of a Region that the fault may make once; it goes by itself.
     absl::Time begun;
   };
   // Carries it out, waits until somebody leads again, and repairs what failed.
   struct Fault {
     const char* name;
     absl::Status (HaTrials::*carry_out)(const Scene& scene);
+    bool measured;  // The other manager leads after it, and how soon is bounded.
   };
   static const std::vector<Fault> kFaults;
   static constexpr char kRestored[] = "etcd restored";
+  inline static const absl::Duration kTerm = PoolLayout().takeover;
 
   // Each fault is met once in as many seeds as there are faults, in an order that changes.
   const Fault& FaultOf(uint64_t seed) const {
@@ -117,18 +130,23 @@ class HaTrials {
     const absl::Duration before = absl::Milliseconds(random() % absl::ToInt64Milliseconds(kBefore));
     const int member = static_cast<int>(random() % kMembers);
     const bool hosted = random() % 2 == 0;
-    const bool restored = seed % kSeedsOfARestore == 0;
+    const bool restored = !takeovers_ && seed % kSeedsOfARestore == 0;
     const Fault& fault = FaultOf(seed);
     fault_ = restored ? kRestored : fault.name;
     if (trace) std::cout << fault_ << (hosted ? ", with hosts" : "") << std::endl;
-    const absl::Status status = pool.Live(
-        random, {.crash_at = "", .hosted = hosted, .kill = [&](Process& leader) {
-                   if (restored) return AllKilled(pool.pool());
-                   return AmidContenders(pool, seed, [&] {
-                     absl::SleepFor(before);
-                     return (this->*fault.carry_out)({pool.pool(), leader, member, absl::Now()});
-                   });
-                 }});
+    const absl::Status status =
+        pool.Live(random, {.crash_at = "", .hosted = hosted, .kill = [&](Process& leader) {
+                             if (restored) return AllKilled(pool.pool());
+                             return AmidContenders(pool, seed, [&](const std::string& region_id) {
+                               absl::SleepFor(before);
+                               return (this->*fault.carry_out)({.pool = pool.pool(),
+                                                                .leader = leader,
+                                                                .member = member,
+                                                                .hosted = hosted,
+                                                                .region_id = region_id,
+                                                                .begun = absl::Now()});
+                             });
+                           }});
     if (!status.ok()) return status;
     if (restored) {
       if (absl::Status came = Restored(pool, member); !came.ok()) {
@@ -141,9 +159,9 @@ class HaTrials {
 
   // With clients that go on from one manager to the next; they are judged, and leave nothing.
   absl::Status AmidContenders(LoadedPool& pool, uint64_t seed,
-                              const std::function<absl::Status()>& fault) {
+                              const std::function<absl::Status(const std::string&)>& fault) {
     Contenders contenders(pool.pool().sockets(), pool.lives(), seed);
-    absl::Status status = fault();
+    absl::Status status = fault(contenders.free_name());
     if (status.ok()) status = contenders.End();
     contended_ += contenders.answered();
     names_ += contenders.names();
@@ -153,18 +171,18 @@ class HaTrials {
 
   absl::Status LeaderKilled(const Scene& scene) {
     scene.leader.Kill();
-    return Leads(scene, &alone_);
+    return OtherLeads(scene, alone_);
   }
 
   absl::Status LeaderStopped(const Scene& scene) {
     scene.leader.Signal(SIGSTOP);
     absl::Status status = HasEndedItself(scene);
-    return status.ok() ? Leads(scene, &alone_) : status;
+    return status.ok() ? OtherLeads(scene, alone_) : status;
   }
 
   absl::Status LeaderToldToEnd(const Scene& scene) {
     scene.leader.Signal(SIGTERM);
-    absl::Status status = Leads(scene, nullptr);
+    absl::Status status = Leads(scene);
     // It answers its last calls still, and is no standby for the next fault.
     if (!status.ok() || !scene.leader.started()) return status;
     return scene.leader.Wait(kEnds).status();
@@ -187,9 +205,19 @@ class HaTrials {
   absl::Status Both(const Scene& scene) {
     scene.pool.etcd().Kill(scene.member);
     scene.leader.Kill();
-    absl::Status status = Leads(scene, &both_);
+    absl::Status status = OtherLeads(scene, both_);
     scene.pool.etcd().Start(scene.member);
     return status;
+  }
+
+  // The same with the member that leads the others: they have to choose another one first.
+  absl::Status BothLeaders(const Scene& scene) {
+    const auto member = EtcdLeader(scene, -1);
+    if (!member.ok()) return member.status();
+    Scene both = scene;
+    both.member = *member;
+    both.begun = absl::Now();
+    return Both(both);
   }
 
   absl::Status QuorumLost(const Scene& scene) {
@@ -199,7 +227,7 @@ class HaTrials {
     absl::Status status = HasEndedItself(scene);
     scene.pool.etcd().Start(scene.member);
     scene.pool.etcd().Start(other);
-    return status.ok() ? Leads(scene, nullptr) : status;
+    return status.ok() ? Leads(scene) : status;
   }
 
   // etcd's leader alone, cut off from everybody: the others find another one.
@@ -234,7 +262,7 @@ class HaTrials {
   absl::Status LeaderCutOff(const Scene& scene) {
     absl::Status status = scene.pool.network().CutFrom(NodeOfLeader(scene), Members());
     if (status.ok()) status = HasEndedItself(scene);
-    if (status.ok()) status = Leads(scene, &cut_);
+    if (status.ok()) status = OtherLeads(scene, alone_);
     return status.ok() ? scene.pool.network().Heal() : status;
   }
 
@@ -261,7 +289,7 @@ class HaTrials {
     if (scene.leader.Wait(absl::ZeroDuration()).ok()) {
       return absl::InternalError("a leader ended, since its standby was cut off");
     }
-    return Leads(scene, nullptr);
+    return Leads(scene);
   }
 
   // Any but the last one, whose files are in memory (tmpfs).
@@ -376,17 +404,52 @@ class HaTrials {
     return scene.pool.NodeOfManager(scene.pool.lead());
   }
 
-  absl::Status Leads(const Scene& scene, Times* times) {
-    absl::Status status = scene.pool.AwaitServing(kLeads);
-    if (times != nullptr && status.ok()) times->Add(absl::Now() - scene.begun);
-    return status;
+  static absl::Status Leads(const Scene& scene) { return scene.pool.AwaitServing(kLeads); }
+
+  // Waits until the manager that leads now has committed something, and notes in `times` how long
+  // that was after the fault. Then until the agents, if there are any, have a session with it.
+  absl::Status OtherLeads(const Scene& scene, Times& times) {
+    if (absl::Status status = Leads(scene); !status.ok()) return status;
+    Client client(scene.pool.socket());
+    v1::AllocateRegionRequest request;
+    request.set_request_id(FormatUuid(RandomUuid()));
+    request.set_region_id(scene.region_id);
+    request.set_size_bytes(kGranule);
+    const absl::Time end = absl::Now() + kLeads;
+    // It may answer reads before it has seen a device that has room.
+    while (true) {
+      const auto allocated = client.Call(&PoolStub::AllocateRegion, request);
+      if (allocated.ok()) break;
+      if (absl::Now() > end) return allocated.status();
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+    const absl::Time committed = absl::Now();
+    times.Add(committed - scene.begun);
+    while (scene.hosted) {
+      const auto online = HostsOnline(client);
+      if (!online.ok()) return online.status();
+      if (*online) break;
+      if (absl::Now() > end) return absl::InternalError("agents have no session after a takeover");
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    if (scene.hosted) sessions_.Add(absl::Now() - committed);
+    return absl::OkStatus();
+  }
+
+  // Which times were too long; empty: none.
+  std::string Late() const {
+    const int factor = takeovers_ ? 1 : kBesideOthers;
+    const absl::Duration single = factor * std::min(kTakeoverOfTerm * kTerm, kTakeover);
+    return absl::StrCat(alone_.Late("takeovers", single),
+                        both_.Late("takeovers with a member", factor * kTakeoverWithMember),
+                        sessions_.Late("times until agents were in session", factor * kSessions));
   }
 
   // Losing one member should not cost the leader; the summary says how often it did.
   absl::Status Stays(const Scene& scene) {
     const bool lost = scene.leader.Wait(absl::ZeroDuration()).ok();
     hits_.Add(absl::StrCat(lost ? "leader lost by " : "leader kept through ", fault_));
-    return Leads(scene, nullptr);
+    return Leads(scene);
   }
 
   // The kernel ends a leader that gives no sign of life, before another may lead.
@@ -398,29 +461,36 @@ class HaTrials {
                    : "a leader without a sign of life goes on");
   }
 
-  std::vector<Fault> faults_;  // That can be carried out here.
+  const bool takeovers_;
+  std::vector<Fault> faults_;  // That are carried out.
   Hits hits_;
-  Times alone_, both_, cut_;
+  Times alone_, both_;  // From the fault to the first commit.
+  Times sessions_;      // From there to the last agent's session.
   uint64_t contended_ = 0, names_ = 0, given_up_ = 0;
   std::string fault_;  // Of this seed.
   LoadedPools pools_{&hits_, kFaultsOfAPool, /*managers=*/2};
 };
 
 const std::vector<HaTrials::Fault> HaTrials::kFaults = {
-    {"leader killed", &HaTrials::LeaderKilled},
-    {"leader stopped", &HaTrials::LeaderStopped},
-    {"leader told to end", &HaTrials::LeaderToldToEnd},
-    {"leader cut off", &HaTrials::LeaderCutOff},
-    {"leader with one member", &HaTrials::LeaderReachesOneMember},
-    {"standby cut off", &HaTrials::StandbyCutOff},
-    {"member killed", &HaTrials::MemberKilled},
-    {"member stopped", &HaTrials::MemberStopped},
-    {"member slow", &HaTrials::MemberSlow},
-    {"member full", &HaTrials::MemberFull},
-    {"etcd's leader cut off", &HaTrials::EtcdLeaderCutOff},
-    {"etcd's leader cut off from members", &HaTrials::EtcdLeaderCutOffFromMembers},
-    {"both", &HaTrials::Both},
-    {"quorum lost", &HaTrials::QuorumLost},
+    {.name = "leader killed", .carry_out = &HaTrials::LeaderKilled, .measured = true},
+    {.name = "leader stopped", .carry_out = &HaTrials::LeaderStopped, .measured = true},
+    {.name = "leader told to end", .carry_out = &HaTrials::LeaderToldToEnd, .measured = false},
+    {.name = "leader cut off", .carry_out = &HaTrials::LeaderCutOff, .measured = true},
+    {.name = "leader with one member",
+     .carry_out = &HaTrials::LeaderReachesOneMember,
+     .measured = false},
+    {.name = "standby cut off", .carry_out = &HaTrials::StandbyCutOff, .measured = false},
+    {.name = "member killed", .carry_out = &HaTrials::MemberKilled, .measured = false},
+    {.name = "member stopped", .carry_out = &HaTrials::MemberStopped, .measured = false},
+    {.name = "member slow", .carry_out = &HaTrials::MemberSlow, .measured = false},
+    {.name = "member full", .carry_out = &HaTrials::MemberFull, .measured = false},
+    {.name = "etcd's leader cut off", .carry_out = &HaTrials::EtcdLeaderCutOff, .measured = false},
+    {.name = "etcd's leader cut off from members",
+     .carry_out = &HaTrials::EtcdLeaderCutOffFromMembers,
+     .measured = false},
+    {.name = "both", .carry_out = &HaTrials::Both, .measured = true},
+    {.name = "both leaders", .carry_out = &HaTrials::BothLeaders, .measured = true},
+    {.name = "quorum lost", .carry_out = &HaTrials::QuorumLost, .measured = false},
 };
 
 // Why nothing can be tried here; empty: it can.
@@ -435,6 +505,12 @@ std::string Prevented() {
 }  // namespace cxlpool::crash
 
 int main(int argc, char** argv) {
+  const bool takeovers = argc > 1 && strcmp(argv[1], "--takeovers") == 0;
+  if (takeovers) {
+    argv[1] = argv[0];
+    ++argv;
+    --argc;
+  }
   if (const std::string why = cxlpool::crash::Prevented(); !why.empty()) {
     std::cerr << why << "\n";
     return getenv("CI") == nullptr ? 77 : 1;  // There it is a failure.
@@ -444,12 +520,14 @@ int main(int argc, char** argv) {
                               cxlpool::crash::kSlowWrites)
           .status();
   if (!slow.ok()) std::cerr << "no member has a slow disk: " << slow.message() << "\n";
-  cxlpool::crash::HaTrials trials(slow.ok());
+  cxlpool::crash::HaTrials trials(slow.ok(), takeovers);
   return cxlpool::RunTrials(
       argc, argv,
-      {.name = "cxlpool-ha-trials",
+      {.name = takeovers ? "cxlpool-ha-trials --takeovers" : "cxlpool-ha-trials",
        .what = "managers, members of etcd, network and disks fail under load; nothing acknowledged "
                "is lost",
+       .more = "First of all:\n"
+               "  --takeovers   only takeovers, by exact bounds: nothing else may run meanwhile",
        .ci_seeds = 60,
        .run = [&](uint64_t seed, bool trace) { return trials.Run(seed, trace); },
        .end = [&] { return trials.End(); },

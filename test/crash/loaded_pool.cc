@@ -180,14 +180,20 @@ void LoadedPool::CountHits() {
   }
 }
 
+absl::StatusOr<bool> HostsOnline(Client& client) {
+  const auto hosts = client.Call(&InventoryStub::ListHosts, v1::ListHostsRequest());
+  if (!hosts.ok()) return hosts.status();
+  return std::all_of(hosts->hosts().begin(), hosts->hosts().end(),
+                     [](const auto& host) { return host.state() == v1::Host::ONLINE; });
+}
+
 // OK also where they are not online within `limit`: `online` says it.
 absl::Status LoadedPool::AwaitHosts(absl::Duration limit, bool* online) {
   const absl::Time end = absl::Now() + limit;
   while (true) {
-    const auto hosts = client_->Call(&InventoryStub::ListHosts, v1::ListHostsRequest());
-    if (!hosts.ok()) return hosts.status();
-    *online = std::all_of(hosts->hosts().begin(), hosts->hosts().end(),
-                          [](const auto& host) { return host.state() == v1::Host::ONLINE; });
+    const auto all = HostsOnline(*client_);
+    if (!all.ok()) return all.status();
+    *online = *all;
     if (*online || absl::Now() > end) return absl::OkStatus();
     absl::SleepFor(kLoadPoll);
   }

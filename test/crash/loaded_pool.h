@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "test/crash/audit.h"
+#include "test/crash/client.h"
 #include "test/crash/hits.h"
 #include "test/crash/pool.h"
 #include "test/crash/trail.h"
@@ -108,6 +109,9 @@ class LoadedPools {
   uint64_t retried_ = 0;
   uint64_t changes_ = 0;
 };
+
+// Whether every host has a session with the manager.
+absl::StatusOr<bool> HostsOnline(Client& client);
 
 // Kills at a moment of [0, longest) from now.
 LoadedPool::Kill AtAMoment(std::mt19937_64& random, absl::Duration longest);
