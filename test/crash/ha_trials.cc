@@ -103,8 +103,9 @@ class HaTrials {
   struct Scene {
     Pool& pool;
     Process& leader;
-    int member;             // Any of them.
-    bool hosted;            // Agents are there.
+    int member;    // Any of them.
+    double share;  // In [0, 1): of how long a fault may last, where that is left to chance.
+    bool hosted;   // Agents are there.
     std::string region_id;  // Of a Region that the fault may make once; it goes by itself.
     absl::Time begun;
   };
@@ -130,6 +131,7 @@ class HaTrials {
     const absl::Duration before = absl::Milliseconds(random() % absl::ToInt64Milliseconds(kBefore));
     const int member = static_cast<int>(random() % kMembers);
     const bool hosted = random() % 2 == 0;
+    const double share = std::uniform_real_distribution<double>(0, 1)(random);
     const bool restored = !takeovers_ && seed % kSeedsOfARestore == 0;
     const Fault& fault = FaultOf(seed);
     fault_ = restored ? kRestored : fault.name;
@@ -142,6 +144,7 @@ class HaTrials {
                                return (this->*fault.carry_out)({.pool = pool.pool(),
                                                                 .leader = leader,
                                                                 .member = member,
+                                                                .share = share,
                                                                 .hosted = hosted,
                                                                 .region_id = region_id,
                                                                 .begun = absl::Now()});
@@ -178,6 +181,29 @@ class HaTrials {
     scene.leader.Signal(SIGSTOP);
     absl::Status status = HasEndedItself(scene);
     return status.ok() ? OtherLeads(scene, alone_) : status;
+  }
+
+  // For less than the term that it ends itself after: it goes on, unless it was silent before, too.
+  absl::Status LeaderPaused(const Scene& scene) {
+    scene.leader.Signal(SIGSTOP);
+    absl::SleepFor((0.2 + 0.6 * scene.share) * Term(scene));
+    scene.leader.Signal(SIGCONT);
+    return Stays(scene);
+  }
+
+  // The standby goes on first and has heard nothing meanwhile: for that alone it takes nothing over
+  // from a leader that is there. One that was stopped for a whole term is not.
+  absl::Status BothStopped(const Scene& scene) {
+    Process& standby = scene.pool.manager(1 - scene.pool.lead());
+    const absl::Duration pause = (0.2 + 1.6 * scene.share) * Term(scene);
+    scene.leader.Signal(SIGSTOP);
+    standby.Signal(SIGSTOP);
+    absl::SleepFor(pause);
+    absl::Status status;
+    if (pause >= Term(scene)) status = HasEndedItself(scene);
+    standby.Signal(SIGCONT);
+    scene.leader.Signal(SIGCONT);
+    return status.ok() ? Stays(scene) : status;
   }
 
   absl::Status LeaderToldToEnd(const Scene& scene) {
@@ -447,7 +473,7 @@ class HaTrials {
 
   // Losing one member should not cost the leader; the summary says how often it did.
   absl::Status Stays(const Scene& scene) {
-    const bool lost = scene.leader.Wait(absl::ZeroDuration()).ok();
+    const bool lost = scene.leader.Wait(absl::ZeroDuration()).ok() || !scene.leader.started();
     hits_.Add(absl::StrCat(lost ? "leader lost by " : "leader kept through ", fault_));
     return Leads(scene);
   }
@@ -474,6 +500,8 @@ class HaTrials {
 const std::vector<HaTrials::Fault> HaTrials::kFaults = {
     {.name = "leader killed", .carry_out = &HaTrials::LeaderKilled, .measured = true},
     {.name = "leader stopped", .carry_out = &HaTrials::LeaderStopped, .measured = true},
+    {.name = "leader paused", .carry_out = &HaTrials::LeaderPaused, .measured = false},
+    {.name = "both stopped", .carry_out = &HaTrials::BothStopped, .measured = false},
     {.name = "leader told to end", .carry_out = &HaTrials::LeaderToldToEnd, .measured = false},
     {.name = "leader cut off", .carry_out = &HaTrials::LeaderCutOff, .measured = true},
     {.name = "leader with one member",
