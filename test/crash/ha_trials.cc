@@ -1,7 +1,8 @@
 // cxlpool-ha-trials: two managers on three members of etcd lose the leader, members, the network or
 // disks under load; then the pool is held against the acknowledged log (audit.h), and what clients
 // of the same Regions were answered has to be linearizable (contenders.h). Each seed is one fault,
-// of one pool that lives through many; a seed tried alone begins with an empty pool.
+// of one pool that lives through many; a seed tried alone begins with an empty pool. No bind and no
+// scrub takes effect under a lower epoch than one before it (fabric_effects.h).
 //
 // How soon the other manager has committed something, and agents have a session with it, is bounded
 // as well. With --takeovers nothing else is tried and the bounds are exact. Without it the trials
@@ -16,6 +17,7 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <numeric>
 #include <random>
 #include <string>
@@ -25,6 +27,7 @@
 #include "absl/time/clock.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
 #include "proto/support/names.h"
+#include "test/contract/fabric_effects.h"
 #include "test/crash/client.h"
 #include "test/crash/contenders.h"
 #include "test/crash/hits.h"
@@ -78,10 +81,13 @@ class HaTrials {
   }
 
   std::string Summary() const {
+    const FabricEffects effects = Effects();
     return absl::StrCat(WithCommas(pools_.answered()), " calls answered, ",
                         WithCommas(pools_.changes()), " changes, each in the audit trail; ",
                         WithCommas(contended_), " calls on the same names linearizable (of ",
-                        given_up_, " names unknown); ", hits_.Text(),
+                        given_up_, " names unknown); ", WithCommas(effects.binds), " binds and ",
+                        WithCommas(effects.scrubs), " scrubs of ", WithCommas(effects.claims),
+                        " managers, in the order of their epochs; ", hits_.Text(),
                         "; a takeover's first commit, alone: ", alone_.TextBy("T", kTerm),
                         "; with a member: ", both_.TextBy("T", kTerm),
                         "; agents in session after it: ", sessions_.Text());
@@ -94,6 +100,7 @@ class HaTrials {
     std::string missing = hits_.Missing(wanted);
     if (contended_ == 0) missing += "no calls on the same names; ";
     if (given_up_ * 2 > names_) missing += "too many names are neither right nor wrong; ";
+    if (Effects().binds == 0 || Effects().scrubs == 0) missing += "no binds, or no scrubs; ";
     if (sessions_.count() == 0) missing += "no agents at a takeover; ";
     return missing;
   }
@@ -156,8 +163,25 @@ class HaTrials {
         return pool.pool().WithLogs(came);
       }
     }
+    const FabricEffects& effects = effects_[pool.pool().directory()] =
+        ReadFabricEffects(pool.pool().effects_file());
+    if (!effects.wrong.empty()) {
+      return pool.pool().WithLogs(
+          absl::InternalError("a manager that lost had an effect: " + effects.wrong));
+    }
     hits_.Add(fault_);
     return absl::OkStatus();
+  }
+
+  // Of all pools.
+  FabricEffects Effects() const {
+    FabricEffects all;
+    for (const auto& [pool, effects] : effects_) {
+      all.claims += effects.claims;
+      all.binds += effects.binds;
+      all.scrubs += effects.scrubs;
+    }
+    return all;
   }
 
   // With clients that go on from one manager to the next; they are judged, and leave nothing.
@@ -490,8 +514,9 @@ class HaTrials {
   const bool takeovers_;
   std::vector<Fault> faults_;  // That are carried out.
   Hits hits_;
-  Times alone_, both_;  // From the fault to the first commit.
-  Times sessions_;      // From there to the last agent's session.
+  Times alone_, both_;                            // From the fault to the first commit.
+  Times sessions_;                                // From there to the last agent's session.
+  std::map<std::string, FabricEffects> effects_;  // Of each pool, by its directory.
   uint64_t contended_ = 0, names_ = 0, given_up_ = 0;
   std::string fault_;  // Of this seed.
   LoadedPools pools_{&hits_, kFaultsOfAPool, /*managers=*/2};

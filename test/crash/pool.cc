@@ -180,6 +180,7 @@ std::string Pool::agent_socket(const std::string& host) const {
 absl::Status Pool::StartManager(const std::string& crash_at) {
   std::vector<std::string> environment;
   if (!crash_at.empty()) environment.push_back("CXLPOOL_CRASH_AT=" + crash_at);
+  if (layout_.managers > 1) environment.push_back("CXLPOOL_FABRIC_EFFECTS=" + effects_file());
   for (size_t i = 0; i < managers_.size(); ++i) {
     Process& manager = managers_[i];
     const bool runs = manager.started() && !manager.Wait(absl::ZeroDuration()).ok();

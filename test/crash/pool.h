@@ -69,6 +69,8 @@ class Pool {
   std::string store_directory() const { return directory_ + "/store"; }
   std::string store_file() const { return directory_ + "/store/pool.db"; }
   std::string extents_directory() const { return directory_ + "/fabric/extents"; }
+  // What several managers did to the fabric (test/contract/fabric_effects.h).
+  std::string effects_file() const { return directory_ + "/effects"; }
   std::string agent_socket(const std::string& host) const;
 
   // Slots where something is bound, as paths: fabric.textproto is there.

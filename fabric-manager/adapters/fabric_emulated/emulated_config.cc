@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -146,10 +147,14 @@ absl::Status EmulatedFabric::Prepare() {
   const std::string lock = absl::StrCat(root, "/lock");
   lock_ = UniqueFd(::open(lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock_.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", lock));
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (!CXLPOOL_MUTANT("emulated-root-unlocked") && ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "FABRIC_BUSY",
                   absl::StrCat("another manager runs the emulated fabric in ", root),
                   "stop it, or give this one a root directory of its own");
+  }
+  if (const char* effects = ::getenv("CXLPOOL_FABRIC_EFFECTS"); effects != nullptr) {
+    effects_ = UniqueFd(::open(effects, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    if (!effects_.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", effects));
   }
   const std::string identity = absl::StrCat(root, "/identity");
   auto value = ReadValue(identity);

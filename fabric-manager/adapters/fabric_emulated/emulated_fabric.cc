@@ -70,6 +70,21 @@ FabricCapabilities EmulatedFabric::capabilities() const {
                             .claim = ClaimScope::kAll};
 }
 
+void EmulatedFabric::Start(const KnownFabric& known, Sink sink) {
+  sink_ = std::move(sink);
+  epoch_ = known.epoch;
+  NoteEffect("claim");
+}
+
+// One write for each line: those of several managers are never mixed.
+void EmulatedFabric::NoteEffect(const std::string& what) const {
+  if (!effects_.valid()) return;
+  const std::string line = absl::StrCat(epoch_, " ", what, "\n");
+  if (::write(effects_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    LogError(kLogSubject, "cannot note \"", what, "\" for a test");
+  }
+}
+
 // An Extent's file is made when it is first bound: no device shows what somebody else wrote.
 std::vector<FabricDevice> EmulatedFabric::devices() const {
   std::vector<FabricDevice> devices;
@@ -186,6 +201,7 @@ absl::StatusOr<BoundLd> EmulatedFabric::Bind(const BindRequest& request, absl::D
       !status.ok()) {
     return status;
   }
+  NoteEffect("bind " + request.key.host);
   slot.ld = ld;
   return ld;
 }
@@ -360,6 +376,7 @@ absl::Status EmulatedFabric::ScrubNow(const Slice& slice) {
     if (::unlink(note.path.c_str()) != 0 && errno != ENOENT) {
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", note.path));
     }
+    NoteEffect("scrub " + slice.device);
   }
   return absl::OkStatus();
 }

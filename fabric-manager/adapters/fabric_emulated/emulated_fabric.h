@@ -93,7 +93,7 @@ class EmulatedFabric : public FabricBackend {
   std::vector<FabricDevice> devices() const override;
   std::vector<std::string> hosts() const override;
   std::string LaneOf(const std::string&) const override { return "emulated"; }
-  void Start(const KnownFabric&, Sink sink) override { sink_ = std::move(sink); }
+  void Start(const KnownFabric& known, Sink sink) override;
   absl::Status Configure(const FabricParts& parts) override;
   bool HasHost(const HostEntry& host) const override;
   void Forget(const std::string& host) override { hosts_.erase(host); }
@@ -132,6 +132,8 @@ class EmulatedFabric : public FabricBackend {
   };
   explicit EmulatedFabric(EmulatedFabricConfig config) : config_(std::move(config)) {}
   absl::Status Prepare();
+  // Where a test wants to know (CXLPOOL_FABRIC_EFFECTS): what took effect, and under which epoch.
+  void NoteEffect(const std::string& what) const;
   absl::Status PrepareHost(const EmulatedHostConfig& host);
 
   absl::Status ScrubExtent(const std::string& extent);
@@ -166,6 +168,8 @@ class EmulatedFabric : public FabricBackend {
   // Used only by the lane, once it runs.
   EmulatedFabricConfig config_;  // Without the hosts, which are in `hosts_`.
   UniqueFd lock_;
+  UniqueFd effects_;      // The file of NoteEffect; not valid: there is none.
+  uint64_t epoch_ = 0;    // Of the manager.
   std::string identity_;  // Of the root directory.
   std::optional<ExtentFiles> extents_;
   std::map<std::string, Host> hosts_;

@@ -1,6 +1,7 @@
 #include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
+#include "test/contract/fabric_effects.h"
 #include "test/contract/fabric_event_log.h"
 
 // What the contract (test/contract/fabric_driver_contract.h) leaves to this driver.
@@ -30,6 +32,7 @@ class EmulatedFabricTest : public ::testing::Test {
   }
   ~EmulatedFabricTest() override {
     fabric_.reset();
+    ::unsetenv("CXLPOOL_FABRIC_EFFECTS");
     std::filesystem::remove_all(root_);
   }
 
@@ -122,6 +125,37 @@ TEST_F(EmulatedFabricTest, BadConfigurationIsRefused) {
 TEST_F(EmulatedFabricTest, OneDriverToARoot) {
   Open();
   EXPECT_EQ(ReasonOf(EmulatedFabric::Open(config_).status()), "FABRIC_BUSY");
+}
+
+// What a manager does with an LD from its bind to its scrub is done before the next one has the
+// root, and the file that the trials of lost managers look at says so.
+TEST_F(EmulatedFabricTest, NothingOfAFormerManagerComesAfterTheNextOneHasTheRoot) {
+  const std::string file = root_ + "/effects";
+  ::setenv("CXLPOOL_FABRIC_EFFECTS", file.c_str(), 1);
+  Open({.hosts = {}, .epoch = 6});
+  auto ld = Bind(Request("host-a", 1, 7));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  {
+    auto next = EmulatedFabric::Open(config_);
+    if (next.ok()) (*next)->Start({.hosts = {}, .epoch = 7}, [](const FabricEvent&) {});
+    ASSERT_TRUE(BeginUnbind(ld->binding()).ok());
+    ASSERT_TRUE(AwaitUnbound(ld->binding(), absl::Seconds(10)).ok());
+    ASSERT_TRUE(Scrub().ok());
+  }
+  Open({.hosts = {}, .epoch = 7});
+  ASSERT_TRUE(Bind(Request("host-a", 1, 8)).ok());
+  const FabricEffects effects = ReadFabricEffects(file);
+  EXPECT_EQ(effects.wrong, "");
+  EXPECT_EQ(effects.claims, 2u);
+  EXPECT_EQ(effects.binds, 2u);
+  EXPECT_EQ(effects.scrubs, 1u);
+}
+
+TEST_F(EmulatedFabricTest, AnEffectUnderALowerEpochIsFound) {
+  const std::string file = root_ + "/effects";
+  EXPECT_EQ(ReadFabricEffects(file).wrong, "");
+  std::ofstream(file) << "6 claim\n6 bind host-a\n7 claim\n7 scrub cmm-0\n6 bind host-b\n7 claim\n";
+  EXPECT_EQ(ReadFabricEffects(file).wrong, "\"6 bind host-b\" came after something of epoch 7");
 }
 
 TEST_F(EmulatedFabricTest, HostStateOfAnOlderLdIsNotHeldAgainstAnUnbind) {
