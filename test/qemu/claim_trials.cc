@@ -22,6 +22,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -160,8 +161,17 @@ absl::Status Clear(FabricDriver& driver, uint32_t number, ScrubProgress progress
       .status();
 }
 
-// How many of the binds, one for each port, were refused.
-char BindAll(FabricDriver& driver, const FabricHost& host) {
+// What the former manager says after each bind; how many were refused it says from 'A' on.
+constexpr char kBound = '.';
+char ReadOutcome(int fd) {
+  char said = kBound;
+  while (said == kBound) said = ReadByte(fd);
+  return said;
+}
+
+// How many of the binds, one for each port, were refused. `after_each` is called after each.
+char BindAll(FabricDriver& driver, const FabricHost& host,
+             const std::function<void()>& after_each) {
   char refused = 0;
   for (uint32_t i = 0; i < kPorts; ++i) {
     const BindRequest request{.key = {"host-a", FormatUuid(std::string(16, '\1')), i + 1, 0},
@@ -174,12 +184,14 @@ char BindAll(FabricDriver& driver, const FabricHost& host) {
     const auto bound = WaitForAnswer<absl::StatusOr<BoundLd>>(
         [&](auto done) { driver.Bind(request, std::move(done)); });
     if (!bound.ok()) ++refused;
+    after_each();
   }
   return refused;
 }
 
 // The former manager's: says 'r' when it has claimed the host, and does what it is told to. Told to
-// bind: says with 'A' and more how many were refused, twice, and claims the host again in between.
+// bind: says kBound after each, then with 'A' and more how many were refused; and that twice, and
+// claims the host again in between.
 // Told to clear: stops itself in the middle of the first slice, and says 'A' in the end.
 void BeFormer(const std::string& directory, int in, int out) {
   const auto say = [&](char what) {
@@ -193,9 +205,9 @@ void BeFormer(const std::string& directory, int in, int out) {
   say('r');
   switch (ReadByte(in)) {
     case 'b':
-      say(static_cast<char>('A' + BindAll(**driver, *host)));
+      say(static_cast<char>('A' + BindAll(**driver, *host, [&] { say(kBound); })));
       if (ReadByte(in) != 'b' || !AwaitHost(**driver).ok()) ::_exit(1);
-      say(static_cast<char>('A' + BindAll(**driver, *host)));
+      say(static_cast<char>('A' + BindAll(**driver, *host, [&] { say(kBound); })));
       break;
     case 'c': {
       std::once_flag once;
@@ -264,12 +276,15 @@ class Trials {
   }
 
   std::string Summary() const {
-    return absl::StrCat(in_hand_, " with a bind in its hand, ", WithCommas(seen_),
+    return absl::StrCat(in_hand_, " of ", binds_, " with a bind in its hand, ", WithCommas(seen_),
                         " binds seen by the look, ", WithCommas(refused_), " refused after it; ",
                         clears_, " with a clear in its hand, ", waited_, " waited for its end");
   }
   std::string Missing() const {
-    return in_hand_ == 0 ? "no bind was in its hand" : clears_ == 0 ? "no clear was" : "";
+    if (in_hand_ == 0 || in_hand_ * 2 < binds_) {
+      return absl::StrCat("a bind was in its hand in ", in_hand_, " of ", binds_);
+    }
+    return clears_ == 0 ? "no clear was in its hand" : "";
   }
 
  private:
@@ -298,13 +313,22 @@ class Trials {
     auto former = MakeFormer(directory);
     if (!former.ok()) return former.status();
     const bool binds = seed % 2 == 0;
+    const absl::Time told = absl::Now();
     if (!former->Tell(binds ? 'b' : 'c')) return absl::InternalError("no pipe");
     if (!binds) {
       if (!former->process->AwaitStop()) return absl::UnavailableError("no clear was begun");
       return WithAClear(directory, *former);
     }
+    // In the middle of any of the binds: as long into it as those before it took, at most.
     std::mt19937_64 random(seed);
-    ::usleep(static_cast<useconds_t>(random() % 150'000));
+    const int before = static_cast<int>(random() % kPorts);
+    for (int i = 0; i < before; ++i) {
+      if (ReadByte(former->out.get()) != kBound) {
+        return absl::UnavailableError("the former driver does not bind");
+      }
+    }
+    const absl::Duration one = before == 0 ? absl::Milliseconds(1) : (absl::Now() - told) / before;
+    absl::SleepFor(one * std::uniform_real_distribution<double>(0, 1)(random));
     former->process->Stop();
     return WithABind(directory, *former, trace);
   }
@@ -320,9 +344,10 @@ class Trials {
     if (!memory.ok()) return memory.status();
     former.process->GoOn();
     for (int i = 0; i < 2; ++i) {
-      const char said = ReadByte(former.out.get());
+      const char said = ReadOutcome(former.out.get());
       if (said < 'A') return absl::UnavailableError("the former driver does not go on");
       if (i == 0) {
+        ++binds_;
         in_hand_ += said > 'A' ? 1 : 0;
         seen_ += first.size();
         refused_ += static_cast<uint64_t>(said - 'A');
@@ -372,7 +397,7 @@ class Trials {
   }
 
   const std::string qemu_;
-  uint64_t in_hand_ = 0, seen_ = 0, refused_ = 0;
+  uint64_t binds_ = 0, in_hand_ = 0, seen_ = 0, refused_ = 0;
   uint64_t clears_ = 0, waited_ = 0;
 };
 
