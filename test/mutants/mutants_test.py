@@ -60,6 +60,23 @@ class RunTest(unittest.TestCase):
         self.assertEqual({}, run.check_without(binaries, ['script_test'], 1, may_skip=True))
         self.assertIsNone(run.check_without(binaries, ['script_test'], 1, may_skip=False))
 
+    def test_what_a_machine_has_not_is_left_out(self):
+        self.assertEqual('absent', self.outcome('echo no QEMU here; exit 77').kind)
+        binaries = run.find_binaries(self.directory, {'script_test'})
+        self.assertEqual({}, run.check_without(binaries, ['script_test'], 1, may_skip=False))
+
+    def test_what_is_to_find_it_also_has_to(self):
+        self.outcome('[ "$1" = blind ]')
+        binaries = run.find_binaries(self.directory, {'script_test'})
+        took = {f'script_test {word}': 0.1 for word in ('quick', 'blind', 'long')}
+
+        def hunt(tests, also):
+            return run.hunt(binaries, seeded.Mutant('some-defect', 'wrong', (1,), tests, also), took)[::2]
+
+        self.assertEqual(('script_test , script_test ', True), hunt(('script_test quick',), ('script_test long',)))
+        self.assertEqual(('NOT CAUGHT BY script_test blind', False), hunt(('script_test quick',), ('script_test blind',)))
+        self.assertEqual(('NOT CAUGHT', False), hunt(('script_test blind',), ('script_test long',)))
+
     def test_one_that_is_stuck_is_ended(self):
         self.assertEqual('hung', self.outcome('sleep 600', limit_s=0.2).kind)
 

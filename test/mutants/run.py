@@ -9,8 +9,8 @@
     --sample N    at most N that one of its programs catches: another program each day
     --jobs N      so many tests at a time (2)
 
-First every test runs without a defect, and must pass. Exits 0 if each defect was caught and the switches
-in the code are those of the list; 1 otherwise.
+First every test runs without a defect, and must pass. One that this machine lacks something for, a QEMU, is said and left
+out. Exits 0 if each defect was caught and the switches in the code are those of the list; 1 otherwise.
 """
 
 import argparse
@@ -30,6 +30,10 @@ sys.dont_write_bytecode = True
 
 import seeded  # noqa: E402
 
+sys.path.insert(0, str(seeded.REPOSITORY / 'qemu-cxl'))
+
+from cxlrack.rack import cache_directory  # noqa: E402
+
 # A defect may make a test slow; one that is stuck is distinguished by far.
 LEAST_LIMIT_S = 60
 LIMIT_FACTOR = 10
@@ -37,10 +41,13 @@ LIMIT_FACTOR = 10
 # What ThreadSanitizer ends a process with that it has something to say of, be it a crash that it caught.
 TSAN_STATUS = 66
 
+# What a program ends with that lacks something here, as ctest takes it.
+ABSENT_STATUS = 77
+
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    kind: str  # 'passed', 'skipped', 'failed', 'hung', 'void'
+    kind: str  # 'passed', 'skipped', 'absent', 'failed', 'hung', 'void'
     what: str  # The test that failed, as it calls itself.
     seconds: float
     output: str = ''
@@ -76,6 +83,7 @@ def run_test(binaries, command, mutant, limit_s):
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix='cxlpool-mutant-') as scratch:
         environment = {**os.environ, 'TMPDIR': scratch, 'TEST_TMPDIR': scratch}
+        environment.setdefault('CXLPOOL_RACK_QEMU', str(cache_directory() / 'qemu-system-x86_64'))
         environment.pop('CXLPOOL_MUTANT', None)
         if mutant:
             environment['CXLPOOL_MUTANT'] = mutant
@@ -93,17 +101,23 @@ def run_test(binaries, command, mutant, limit_s):
     if child.returncode in (0, 3) and not none_ran:
         all_skipped = re.search(r'^\[  PASSED  \] 0 tests', output, re.M)
         return Outcome('skipped' if all_skipped else 'passed', '', seconds, output)
+    if child.returncode == ABSENT_STATUS:
+        return Outcome('absent', '', seconds, output)
     # 1: a test or a seed failed. Below 0: it crashed. Others: it could not try.
     kind = 'failed' if child.returncode in (1, TSAN_STATUS) or child.returncode < 0 else 'void'
     return Outcome(kind, what_failed(output), seconds, output)
 
 
 def check_without(binaries, commands, jobs, may_skip):
-    """Every test without a defect. Command -> seconds, without those that skip where they may; None if one does not pass."""
+    """Every test without a defect. Command -> seconds, without those that lack something here or skip where they may; None
+    if one does not pass."""
     took = {}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         outcomes = pool.map(lambda command: run_test(binaries, command, None, 600), commands)
         for command, outcome in zip(commands, outcomes):
+            if outcome.kind == 'absent':
+                print(f'{command}: cannot be tried here: {outcome.output.strip()[-200:]}')
+                continue
             if outcome.kind == 'skipped' and may_skip:
                 print(f'{command}: is skipped in this build')
                 continue
@@ -116,17 +130,24 @@ def check_without(binaries, commands, jobs, may_skip):
 
 
 def hunt(binaries, mutant, took):
-    """The first of the mutant's tests that fails, and how; the whole time."""
-    seconds = 0.0
-    for command in mutant.tests:
+    """What caught the mutant: the first of its tests that fails, and all of `also`; or what did not. The whole time. Whether it
+    was caught."""
+    seconds, caught_by = 0.0, []
+    for command in mutant.commands:
+        if caught_by and command not in mutant.also:
+            continue
+        if not caught_by and command not in mutant.tests:
+            break
         outcome = run_test(binaries, command, mutant.name, max(LEAST_LIMIT_S, LIMIT_FACTOR * took[command]))
         seconds += outcome.seconds
-        if outcome.kind in ('skipped', 'void'):
+        if outcome.kind in ('skipped', 'absent', 'void'):
             return f'COULD NOT TRY {command}: {outcome.output[-200:].strip()}', seconds, False
         if outcome.kind != 'passed':
             how = ' (hung)' if outcome.kind == 'hung' else ''
-            return f'{shlex.split(command)[0]} {outcome.what}{how}', seconds, True
-    return 'NOT CAUGHT', seconds, False
+            caught_by.append(f'{shlex.split(command)[0]} {outcome.what}{how}')
+        elif command in mutant.also:
+            return f'NOT CAUGHT BY {command}', seconds, False
+    return (', '.join(caught_by), seconds, True) if caught_by else ('NOT CAUGHT', seconds, False)
 
 
 def sample(mutants, most, day, built=None):
@@ -136,7 +157,7 @@ def sample(mutants, most, day, built=None):
     for mutant in mutants:
         program = shlex.split(mutant.tests[0])[0]
         if built is None or program in built:
-            by_program.setdefault(program, []).append(dataclasses.replace(mutant, tests=mutant.tests[:1]))
+            by_program.setdefault(program, []).append(dataclasses.replace(mutant, tests=mutant.tests[:1], also=()))
     if not by_program:
         return []
     programs = sorted(by_program)
@@ -170,8 +191,8 @@ def main():
             print(f'{arguments.build} has no program that catches a defect')
             return 1
     if arguments.test:
-        mutants = [dataclasses.replace(mutant, tests=(arguments.test,)) for mutant in mutants]
-    commands = sorted({command for mutant in mutants for command in mutant.tests})
+        mutants = [dataclasses.replace(mutant, tests=(arguments.test,), also=()) for mutant in mutants]
+    commands = sorted({command for mutant in mutants for command in mutant.commands})
     targets = {shlex.split(command)[0] for command in commands}
     if not arguments.no_build:
         subprocess.run([seeded.REPOSITORY / 'tools/build', 'mutants', *sorted(targets)], check=True,
@@ -184,7 +205,9 @@ def main():
     took = check_without(binaries, commands, arguments.jobs, may_skip=bool(arguments.sample))
     if took is None:
         return 1
-    mutants = [m for m in mutants if all(command in took for command in m.tests)]
+    mutants = [dataclasses.replace(m, tests=tuple(t for t in m.tests if t in took), also=tuple(t for t in m.also if t in took))
+               for m in mutants]
+    mutants = [m for m in mutants if m.tests]
     print(f'{len(took)} tests pass without a defect\n')
 
     width = max((len(mutant.name) for mutant in mutants), default=0)

@@ -14,6 +14,7 @@ TEST = re.compile(r'^(?:TYPED_)?TEST(?:_F|_P)?\((\w+),\s*(\w+)\)', re.M)
 # A test that a command line names whole; a pattern that fits none is found when it is run.
 NAMED = re.compile(r'(?:=|:)(\w+\.\w+)(?=$|:)')
 KEYS = {'name', 'wrong', 'rows', 'tests'}
+MORE_KEYS = {'also'}
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,20 @@ class Mutant:
     wrong: str  # What goes wrong, in a sentence.
     rows: tuple  # Promises that it breaks.
     tests: tuple  # Command lines, the first word a target of the build; one of them must fail.
+    also: tuple = ()  # More of them; each must fail.
+
+    @property
+    def commands(self):
+        return (*self.tests, *self.also)
 
 
 def listed():
     """Every Mutant of the lists, in their order."""
     entries = [(path, entry) for path in LISTS for entry in tomllib.loads(path.read_text())['mutant']]
     for path, entry in entries:
-        if set(entry) != KEYS or not entry['tests'] or not entry['rows'] or not NAME.fullmatch(entry['name']):
+        if set(entry) - MORE_KEYS != KEYS or not entry['tests'] or not entry['rows'] or not NAME.fullmatch(entry['name']):
             raise ValueError(f'{path.name}: {entry.get("name")}: wants {", ".join(sorted(KEYS))}, none of them empty')
-    return [Mutant(e['name'], e['wrong'], tuple(e['rows']), tuple(e['tests'])) for _, e in entries]
+    return [Mutant(e['name'], e['wrong'], tuple(e['rows']), tuple(e['tests']), tuple(e.get('also', ()))) for _, e in entries]
 
 
 def switches():
@@ -67,12 +73,12 @@ def tests():
 def differences():
     """What is wrong between list and code, a line each."""
     built = programs()
-    unknown = {(mutant.name, test.split()[0]) for mutant in listed() for test in mutant.tests}
+    unknown = {(mutant.name, test.split()[0]) for mutant in listed() for test in mutant.commands}
     names = [mutant.name for mutant in listed()]
     code = switches()
     wrong = [f'{name}: no CMakeLists.txt makes {test}' for name, test in sorted(unknown) if test not in built]
     there = tests()
-    wrong += [f'{mutant.name}: {test} is no test any more' for mutant in listed() for command in mutant.tests
+    wrong += [f'{mutant.name}: {test} is no test any more' for mutant in listed() for command in mutant.commands
               for test in NAMED.findall(command) if test not in there]
     wrong += [f'{name}: is listed twice' for name in sorted(set(names)) if names.count(name) > 1]
     wrong += [f'{name}: is listed, and no code has it' for name in sorted(set(names) - set(code))]

@@ -11,7 +11,7 @@
 // With a clear (odd seeds): the next one clears all slices as soon as it can, and somebody writes
 // there. Those bytes stay. As long as the former one lives, the next one cannot.
 //
-// CXLPOOL_RACK_QEMU names the QEMU.
+// CXLPOOL_RACK_QEMU names the QEMU. Exit code 77: it names none.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -23,6 +23,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -406,7 +407,11 @@ class Trials {
 
 int main(int argc, char** argv) {
   const char* qemu = std::getenv("CXLPOOL_RACK_QEMU");
-  cxlpool::fm::Trials trials(qemu == nullptr ? "" : qemu);
+  if (qemu == nullptr || ::access(qemu, X_OK) != 0) {
+    std::cerr << "CXLPOOL_RACK_QEMU names no QEMU: qemu-cxl/fetch brings one\n";
+    return 77;
+  }
+  cxlpool::fm::Trials trials(qemu);
   cxlpool::TrialProgram program;
   program.name = "cxlpool-claim-trials";
   program.what = "a manager that lost has no effect any more";
