@@ -87,6 +87,28 @@ class LayersTest(unittest.TestCase):
                          and not name.startswith('fabric-manager/adapters/')
                          and name != 'fabric-manager/fabric_drivers.cc')
 
+    def test_no_fabric_driver_is_known_by_its_name(self):
+        """Beyond the list, and the choice that `cxlpool-fm init` offers."""
+        listed = (REPOSITORY / 'fabric-manager/fabric_drivers.cc').read_text()
+        names = re.findall(r'\{"(\w+)", Read\w+\}', listed)
+        self.assertIn('emulated', names)
+        word = re.compile('"(' + '|'.join(names) + ')"')
+        bad = []
+        for folder in ('fabric-manager', 'proto', 'tools'):
+            for path in (REPOSITORY / folder).rglob('*'):
+                name = str(path.relative_to(REPOSITORY))
+                if path.suffix in ('.h', '.cc') and not is_test(name) and not name.startswith('fabric-manager/adapters/fabric_') \
+                        and name not in ('fabric-manager/fabric_drivers.cc', 'fabric-manager/main.cc'):
+                    bad += [(name, line) for line in path.read_text().splitlines() if word.search(line)]
+        self.assert_none(bad)
+
+    def test_who_picks_adapters(self):
+        """What lies at the top of a part; benches measure an adapter by itself."""
+        picks = re.compile(r'(fabric-manager|host-agent)/([^/]+|adapters/.*|fsck/.*)$|tools/benches/')
+        self.assert_none((name, included) for name, included in includes()
+                         if re.match(r'(fabric-manager|host-agent)/adapters/', included) and not is_test(name)
+                         and not picks.match(name))
+
     def test_the_three_parts_do_not_know_each_other(self):
         parts = ('fabric-manager/', 'host-agent/', 'libpool/')
         bad = [(name, included) for name, included in includes()

@@ -232,6 +232,8 @@ struct FabricCapabilities {
   bool hardware_coherent = false;  // One host's stores are seen by another without flushes.
   FenceScope fence = FenceScope::kNone;
   ClaimScope claim = ClaimScope::kNone;
+  // What an operator types to add a device, with what this driver finds it by.
+  std::vector<std::string> add_device = {"cxlpool device add DEVICE --capacity SIZE"};
 
   // By itself, or by the operator's program.
   bool can_fence() const { return fence != FenceScope::kNone; }

@@ -61,14 +61,6 @@ std::string CutOff(const FabricCapabilities& fabric, absl::string_view host) {
   }
   return absl::StrCat("cxlpool host fence ", host, " --reason WHY");
 }
-// What adds a device to the pool, which each driver finds in its own way.
-std::vector<std::string> AddDevice(const FabricCapabilities& fabric) {
-  if (fabric.driver == "shared") {
-    return {"cxlpool device discover", "cxlpool device add DEVICE --path HOST/NAME"};
-  }
-  if (fabric.driver == "qemu") return {"cxlpool device add DEVICE --capacity SIZE --path FILE"};
-  return {"cxlpool device add DEVICE --capacity SIZE"};
-}
 std::string Detach(absl::string_view region, absl::string_view host) {
   return absl::StrCat("cxlpool region detach ", region, " --host ", host);
 }
@@ -346,12 +338,12 @@ std::vector<Finding> ExplainPool(const PoolView& view) {
   Findings out("");
   const Capacity& capacity = view.capacity;
   if (capacity.total_bytes == 0) {
-    out.Say(Urgency::kWrong, "NO_DEVICE", "the pool has no device", AddDevice(view.fabric));
+    out.Say(Urgency::kWrong, "NO_DEVICE", "the pool has no device", view.fabric.add_device);
     return out.Take();
   }
   const uint64_t twentieth = capacity.total_bytes / 20;
   if (capacity.free_bytes < twentieth) {
-    std::vector<std::string> commands = AddDevice(view.fabric);
+    std::vector<std::string> commands = view.fabric.add_device;
     commands.insert(commands.begin(), "cxlpool region list --order-by \"size_bytes desc\"");
     out.Say(Urgency::kNote, "POOL_FULL",
             absl::StrCat(FormatByteSize(capacity.free_bytes), " of ",

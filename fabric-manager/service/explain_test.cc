@@ -423,10 +423,8 @@ TEST(ExplainTest, WhatIsTrueOfThePoolAsAWhole) {
 TEST(ExplainTest, ADeviceIsAddedAsTheDriverFindsIt) {
   SoundPool pool;
   pool.capacity = {};
-  pool.fabric.driver = "qemu";
-  EXPECT_THAT(Only(pool.OfAll(), "NO_DEVICE").commands,
-              ElementsAre("cxlpool device add DEVICE --capacity SIZE --path FILE"));
-  pool.fabric.driver = "shared";
+  pool.fabric.add_device = {"cxlpool device discover",
+                            "cxlpool device add DEVICE --path HOST/NAME"};
   EXPECT_THAT(Only(pool.OfAll(), "NO_DEVICE").commands,
               ElementsAre("cxlpool device discover", "cxlpool device add DEVICE --path HOST/NAME"));
   pool.capacity = SoundPool().capacity;

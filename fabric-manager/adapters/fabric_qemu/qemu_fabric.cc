@@ -191,7 +191,9 @@ FabricCapabilities QemuFabric::capabilities() const {
                             .shares_slices = true,
                             .hardware_coherent = true,
                             .fence = FenceScope::kHost,
-                            .claim = ClaimScope::kAll};
+                            .claim = ClaimScope::kAll,
+                            .add_device = {"cxlpool device add DEVICE --capacity SIZE "
+                                           "--path FILE"}};
 }
 
 std::vector<FabricDevice> QemuFabric::devices() const {

@@ -108,15 +108,17 @@ absl::StatusOr<std::unique_ptr<FabricDriver>> SharedBackend::Open(SharedFabricCo
 SharedBackend::~SharedBackend() { tasks_->SetOnSession({}); }
 
 FabricCapabilities SharedBackend::capabilities() const {
-  return FabricCapabilities{.driver = "shared",
-                            .chooses_serial = true,
-                            .keeps_keys = true,
-                            .isolates = false,
-                            .enforces_read_only = false,
-                            .shares_slices = true,
-                            .hardware_coherent = config_.coherent,
-                            .fence = FenceScope::kNone,
-                            .claim = ClaimScope::kBinds};
+  return FabricCapabilities{
+      .driver = "shared",
+      .chooses_serial = true,
+      .keeps_keys = true,
+      .isolates = false,
+      .enforces_read_only = false,
+      .shares_slices = true,
+      .hardware_coherent = config_.coherent,
+      .fence = FenceScope::kNone,
+      .claim = ClaimScope::kBinds,
+      .add_device = {"cxlpool device discover", "cxlpool device add DEVICE --path HOST/NAME"}};
 }
 
 std::vector<FabricDevice> SharedBackend::devices() const {
