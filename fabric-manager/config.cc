@@ -182,6 +182,7 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
     config.store = FmConfig::StoreKind::kMemory;
   } else if (kind == "etcd") {
     config.store = FmConfig::StoreKind::kEtcd;
+    config.where["store.kind"] = store.Where("kind");
     ReadEtcd(store, config);
   } else {
     store.Fail("kind", "is no store", "write \"sqlite\", \"etcd\" or \"memory\"");

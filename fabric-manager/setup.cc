@@ -69,6 +69,19 @@ absl::Status CheckStore(const FmConfig& config) {
   return CheckDirectory(directory, /*parents=*/false);
 }
 
+// A manager that lost the records on etcd may be there still, with a command in its hand.
+absl::Status CheckClaims(const FmConfig& config) {
+  if (config.store != FmConfig::StoreKind::kEtcd || config.fabric.claims_hosts) {
+    return absl::OkStatus();
+  }
+  if (CXLPOOL_MUTANT("shared-records-without-claims")) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "HOSTS_NOT_CLAIMED",
+                "records on etcd pass from one manager to the next while the former one may still "
+                "run, and this fabric driver cannot keep its commands away from hosts",
+                "write store.kind = \"sqlite\", and start another manager only once an operator "
+                "has seen that the former one has ended, or has taken its power away");
+}
+
 }  // namespace
 
 SqliteStoreOptions StoreOptionsOf(const FmConfig& config) {
@@ -194,6 +207,9 @@ absl::Status CheckEtcdTls(const FmConfig& config) { return EtcdCertificatesOf(co
 
 absl::Status CheckPaths(const FmConfig& config) {
   if (absl::Status status = CheckEtcdTls(config); !status.ok()) return status;
+  if (absl::Status status = At(config, "store.kind", CheckClaims(config)); !status.ok()) {
+    return status;
+  }
   if (absl::Status status = At(config, "store.path", CheckStore(config)); !status.ok()) {
     return status;
   }

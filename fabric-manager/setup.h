@@ -54,9 +54,10 @@ absl::StatusOr<std::vector<CertificateEnd>> EtcdCertificatesOf(const FmConfig& c
 absl::Status CheckEtcdTls(const FmConfig& config);
 
 // Whether the directories of the store and of the fabric are there, or can be made, and belong to
-// this user; and CheckEtcdTls. Makes nothing. STORE_UNSAFE_PATH, STORE_UNUSABLE, STORE_CORRUPT as
-// CheckStorePath; FAILED_PRECONDITION: NO_ACCESS, HOOK_UNSAFE (the fence program); each behind the
-// file, line and key of the configuration.
+// this user; whether the driver keeps former managers away from hosts where several share the
+// records; and CheckEtcdTls. Makes nothing. STORE_UNSAFE_PATH, STORE_UNUSABLE, STORE_CORRUPT as
+// CheckStorePath; FAILED_PRECONDITION: NO_ACCESS, HOSTS_NOT_CLAIMED, HOOK_UNSAFE (the fence
+// program); each behind the file, line and key of the configuration.
 absl::Status CheckPaths(const FmConfig& config);
 
 }  // namespace cxlpool::fm

@@ -256,8 +256,24 @@ TEST_F(SetupTest, EachDriverIsOpenedByItsName) {
     const auto driver = config.fabric.open(&tasks);
     ASSERT_TRUE(driver.ok()) << driver.status();
     EXPECT_EQ((*driver)->capabilities().driver, name);
+    EXPECT_EQ((*driver)->capabilities().claims_hosts, config.fabric.claims_hosts);
     tasks.Stop();
   }
+}
+
+TEST_F(SetupTest, SharedRecordsAreForDriversThatClaimHosts) {
+  FmConfig config =
+      Parse(kEmulated, {{"path = \"DIR/store/pool.db\"",
+                         "kind = \"etcd\"\nendpoints = [\"127.0.0.1:1\"]\nadvertise = \"a:1\""}});
+  EXPECT_TRUE(CheckPaths(config).ok()) << CheckPaths(config);
+  config.fabric.claims_hosts = false;
+  const absl::Status refused = CheckPaths(config);
+  EXPECT_EQ(ReasonOf(refused), "HOSTS_NOT_CLAIMED");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(": store.kind: "));
+  // A store that one process alone can open says that the former manager has ended.
+  config = Parse(kEmulated);
+  config.fabric.claims_hosts = false;
+  EXPECT_TRUE(CheckPaths(config).ok()) << CheckPaths(config);
 }
 
 TEST_F(SetupTest, CertificatesForEtcdAreKnownByTheirEnds) {

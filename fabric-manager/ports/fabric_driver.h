@@ -24,9 +24,11 @@
 // Whose commands count. Each manager commits under an epoch (Writer::epoch) that is higher than
 // that of the manager before it, which may still be there, stopped with a command in its hand. So a
 // driver claims a host before it looks at it: at its first look, and after each time that it lost
-// the host. The promise of a claim (FabricCapabilities::claim): no command that was given under a
-// lower epoch takes effect on the host after it, and each that did is seen by the looks that
-// follow. A host that cannot be claimed is not reachable, which proves nothing and frees nothing.
+// the host. The promise of a claim (FabricCapabilities::claims_hosts): no command that was given
+// under a lower epoch makes bytes reachable on the host after it, and each that did is seen by the
+// looks that follow; one that clears bytes may come late where the driver says at its top what
+// stands in. A host that cannot be claimed is not reachable, which proves nothing and frees
+// nothing.
 //
 // That is one half. A manager that was stopped may claim as well, when it goes on, and may hold
 // intents that a later one has already undone. So the core believes no look, and uses no claim,
@@ -205,13 +207,6 @@ enum class FenceScope {
   kBinding,  // One binding at a time: the host goes on.
 };
 
-// Which commands of a former manager a claim keeps away (see the top).
-enum class ClaimScope {
-  kNone,   // None: it has to have ended, as one has whose store one process alone can open.
-  kBinds,  // None makes bytes reachable. One that clears them may still come late.
-  kAll,
-};
-
 struct FabricCapabilities {
   std::string driver;                 // As operators write it in fabric.driver.
   uint64_t extent_granule_bytes = 0;  // Smallest slice it can bind.
@@ -231,7 +226,9 @@ struct FabricCapabilities {
   bool shares_slices = false;
   bool hardware_coherent = false;  // One host's stores are seen by another without flushes.
   FenceScope fence = FenceScope::kNone;
-  ClaimScope claim = ClaimScope::kNone;
+  // Claims hosts (see the top). Otherwise a former manager has to have ended, as one has whose
+  // store one process alone can open: records that several managers share are refused.
+  bool claims_hosts = false;
   // What an operator types to add a device, with what this driver finds it by.
   std::vector<std::string> add_device = {"cxlpool device add DEVICE --capacity SIZE"};
 

@@ -33,6 +33,7 @@ struct FabricSettings {
   };
 
   FabricRules rules;
+  bool claims_hosts = false;  // As FabricCapabilities::claims_hosts says it later.
   std::vector<Directory> directories;
   // Makes the driver, without devices and hosts: Configure gives it those of the pool's records.
   // `tasks` outlives the driver. Errors as of the driver's own Open. Again only after an error.

@@ -18,7 +18,7 @@ FabricLooks::FabricLooks(Options options, Executor* executor, Clock* clock, Writ
       clock_(clock),
       writer_(writer),
       driver_(driver),
-      claims_hosts_(driver->capabilities().claim != ClaimScope::kNone),
+      claims_hosts_(driver->capabilities().claims_hosts),
       epoch_now_(std::move(epoch_now)),
       take_(std::move(take)) {}
 

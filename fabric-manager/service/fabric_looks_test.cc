@@ -84,7 +84,7 @@ TEST_F(FabricLooksTest, WhatIsSeenBearsTheEpochInWhichTheLookBegan) {
 // Of a fabric that claims hosts, on a store that is open.
 class FabricLooksClaimTest : public FabricLooksTest {
  protected:
-  FabricLooksClaimTest() { fabric.can.claim = ClaimScope::kAll; }
+  FabricLooksClaimTest() { fabric.can.claims_hosts = true; }
   void SetUp() override {
     writer.Open({.on_committed = [](const auto&) {},
                  .on_fatal = [this](absl::Status why) { fatal = std::move(why); }},

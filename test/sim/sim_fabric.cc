@@ -94,7 +94,7 @@ fm::FabricCapabilities SimFabric::capabilities() const {
           .shares_slices = true,
           .hardware_coherent = true,
           .fence = fm::FenceScope::kHost,
-          .claim = fm::ClaimScope::kAll};
+          .claims_hosts = true};
 }
 
 void SimFabric::Start(fm::KnownFabric known, absl::AnyInvocable<void(fm::FabricEvent)> sink) {

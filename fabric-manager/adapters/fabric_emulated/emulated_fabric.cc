@@ -67,7 +67,7 @@ FabricCapabilities EmulatedFabric::capabilities() const {
                             .shares_slices = true,
                             .hardware_coherent = true,
                             .fence = FenceScope::kHost,
-                            .claim = ClaimScope::kAll};
+                            .claims_hosts = true};
 }
 
 void EmulatedFabric::Start(const KnownFabric& known, Sink sink) {

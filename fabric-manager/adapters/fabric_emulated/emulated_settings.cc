@@ -21,6 +21,7 @@ EmulatedFabricConfig ReadEmulatedConfig(TomlReader& fabric, const FenceProgram& 
 FabricSettings ReadEmulatedFabric(TomlReader& fabric, const FenceProgram& fence) {
   const EmulatedFabricConfig config = ReadEmulatedConfig(fabric, fence);
   return {.rules = {.slots = true, .uid = true, .check_host = CheckHost},
+          .claims_hosts = true,
           .directories = {{"root", config.root_directory, /*parents=*/true}},
           .open = [config](AgentTasks*) { return EmulatedFabric::Open(config); }};
 }

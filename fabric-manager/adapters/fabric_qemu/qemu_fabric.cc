@@ -191,7 +191,7 @@ FabricCapabilities QemuFabric::capabilities() const {
                             .shares_slices = true,
                             .hardware_coherent = true,
                             .fence = FenceScope::kHost,
-                            .claim = ClaimScope::kAll,
+                            .claims_hosts = true,
                             .add_device = {"cxlpool device add DEVICE --capacity SIZE "
                                            "--path FILE"}};
 }

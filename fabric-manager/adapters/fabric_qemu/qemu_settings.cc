@@ -32,6 +32,7 @@ FabricSettings ReadQemuFabric(TomlReader& fabric, const FenceProgram& fence) {
   if (!config.state_directory.empty()) directories.push_back({"state", config.state_directory});
   return {
       .rules = {.path = true, .qmp = true, .check_device = CheckDevice, .check_host = CheckHost},
+      .claims_hosts = true,
       .directories = directories,
       .open = [config](AgentTasks*) { return QemuFabric::Open(config); }};
 }

@@ -117,7 +117,7 @@ FabricCapabilities SharedBackend::capabilities() const {
       .shares_slices = true,
       .hardware_coherent = config_.coherent,
       .fence = FenceScope::kNone,
-      .claim = ClaimScope::kBinds,
+      .claims_hosts = true,
       .add_device = {"cxlpool device discover", "cxlpool device add DEVICE --path HOST/NAME"}};
 }
 

@@ -32,6 +32,7 @@ SharedFabricConfig ReadSharedConfig(TomlReader& fabric, const FenceProgram& fenc
 FabricSettings ReadSharedFabric(TomlReader& fabric, const FenceProgram& fence) {
   const SharedFabricConfig config = ReadSharedConfig(fabric, fence);
   return {.rules = {.path = true, .check_device = CheckDevice},
+          .claims_hosts = true,
           .directories = {{"state", config.state_directory}},
           .open = [config](AgentTasks* tasks) { return SharedBackend::Open(config, tasks); }};
 }
