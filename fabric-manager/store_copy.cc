@@ -27,9 +27,6 @@
 namespace cxlpool::fm {
 namespace {
 
-// Of one commit: half of what every store takes.
-constexpr size_t kBatchBytes = StoreLimits().max_batch_bytes / 2;
-constexpr size_t kBatchRows = StoreLimits().max_batch_rows / 2;
 // For a store that nobody has. A million records are read in some seconds.
 constexpr absl::Duration kPatience = absl::Minutes(2);
 // For one that others may have, beyond twice `takeover`: etcd may have to find a leader.
@@ -152,12 +149,13 @@ absl::Status CheckEmpty(const StorePlace& place, const StoreImage& image) {
                 "name another store.prefix, or make it empty with `etcdctl del --prefix`");
 }
 
-// Some of `rows` from `at` on, as much as one commit is to have.
-std::vector<Row> TakeBatch(std::vector<Row>& rows, size_t& at) {
+// Some of `rows` from `at` on: half of what one commit may have of them, and one at least.
+std::vector<Row> TakeBatch(std::vector<Row>& rows, size_t& at, const StoreLimits& limits) {
   std::vector<Row> batch;
   size_t bytes = 0;
-  while (at < rows.size() && batch.size() < kBatchRows &&
-         (batch.empty() || bytes + rows[at].value.size() <= kBatchBytes)) {
+  while (at < rows.size() &&
+         (batch.empty() || (batch.size() < limits.max_batch_rows / 2 &&
+                            bytes + rows[at].value.size() <= limits.max_batch_bytes / 2))) {
     bytes += rows[at].value.size();
     batch.push_back(std::move(rows[at++]));
   }
@@ -169,8 +167,13 @@ std::vector<Row> TakeBatch(std::vector<Row>& rows, size_t& at) {
 // is still all there is.
 absl::StatusOr<uint64_t> Fill(OpenStore& to, StoreImage image,
                               const std::function<absl::Status(bool last)>& keep) {
+  // What this store has answered to Open: another one takes less, or more.
+  StoreLimits limits = to.image().limits;
+  if (CXLPOOL_MUTANT("copy-ignores-limits")) limits = StoreLimits();
   std::vector<std::vector<Row>> batches;
-  for (size_t at = 0; at < image.rows.size();) batches.push_back(TakeBatch(image.rows, at));
+  for (size_t at = 0; at < image.rows.size();) {
+    batches.push_back(TakeBatch(image.rows, at, limits));
+  }
   if (batches.size() <= 1) {
     absl::Status status = keep(true);
     if (batches.empty()) batches.emplace_back();

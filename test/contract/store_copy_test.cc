@@ -142,6 +142,29 @@ TEST_F(StoreCopyTest, ALargeFirstRevisionIsCopiedToo) {
   EXPECT_TRUE(Read(Etcd({etcd.endpoint()})).rows == model);
 }
 
+TEST_F(StoreCopyTest, AStoreThatTakesLessIsFilledInSmallerSteps) {
+  FakeEtcd etcd(1);
+  Model model = {{kPoolKey, EncodePool({})}};
+  for (uint64_t key = 16; key < 1016; ++key) model[key] = Noise(key % 300, key);
+  {
+    const auto client = Client(Database("pool.db"));
+    ASSERT_TRUE(client->Open().ok());
+    std::vector<Row> rows;
+    for (const auto& [key, value] : model) rows.push_back({key, value});
+    ASSERT_TRUE(client->CommitNext(std::move(rows)).ok());
+  }
+  StorePlace small = Etcd({etcd.endpoint()});
+  constexpr StoreLimits kMost;
+  // The least that a store may take (ports/store.h).
+  small.etcd->limits = {.max_row_bytes = kMost.max_row_bytes / 1000,
+                        .max_batch_rows = kMost.max_batch_rows / 1000,
+                        .max_batch_bytes = kMost.max_batch_bytes / 1000};
+  const auto copied = CopyStore(Database("pool.db"), small);
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(copied->records, model.size());
+  EXPECT_TRUE(Read(small).rows == model);
+}
+
 TEST_F(StoreCopyTest, ACopyThatWasBrokenOffIsNoPool) {
   FakeEtcd etcd(1);
   Make(Database("pool.db"), 40'000);

@@ -42,7 +42,7 @@ absl::Status Closing() { return absl::CancelledError("the store is closing; try 
 }  // namespace
 
 EtcdRecords::EtcdRecords(const EtcdStoreOptions& options, std::unique_ptr<EtcdClient> client)
-    : options_(options), keys_(options.prefix), client_(std::move(client)) {
+    : options_(options), keys_(options.prefix), client_(std::move(client)), guard_(options.limits) {
   head_.owner = FormatUuid(RandomUuid());
   if (!options.address.empty()) absl::StrAppend(&head_.owner, "@", options.address);
   answered_ = clock_.Elapsed();

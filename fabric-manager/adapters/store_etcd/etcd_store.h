@@ -71,6 +71,8 @@ struct EtcdStoreOptions {
   std::function<absl::StatusOr<uint64_t>(const std::string& path, StoreImage image)> write_backup =
       {};
 
+  // For tests: a store that takes less in one commit.
+  StoreLimits limits = {};
   // For tests: called between what is read and the claim.
   std::function<void()> before_claim = {};
 };
