@@ -86,6 +86,20 @@ class RunTest(unittest.TestCase):
         by, _, caught = run.hunt(run.find_binaries(self.directory, {'script_test'}), mutant, {'script_test': 0.1})
         self.assertEqual(('NOT CAUGHT', False), (by, caught))
 
+    def test_only_the_check_that_is_named_catches_it(self):
+        """Where a list has `output`: that something else fails is not enough."""
+        self.outcome("echo 'no order fits'; exit 1")
+        binaries = run.find_binaries(self.directory, {'script_test'})
+        for output, caught in (('no order fits', True), ('another check', False), ('', True)):
+            mutant = seeded.Mutant('some-defect', 'wrong', (1,), ('script_test',), output=output)
+            self.assertEqual(caught, run.hunt(binaries, mutant, {'script_test': 0.1})[2], output)
+
+    def test_the_histories_have_a_defect_of_their_own(self):
+        listed = {mutant.name: mutant.output for mutant in seeded.listed()}
+        said = listed['attach-is-forgotten-with-its-end']
+        self.assertTrue(said)
+        self.assertIn(said, (seeded.REPOSITORY / 'test/sim/region_history.cc').read_text())
+
     def test_a_sample_is_of_one_program_and_in_time_has_them_all(self):
         mutants = [seeded.Mutant(f'm{i}', 'wrong', (1,), (f'{"ab"[i % 2]}_test --x', 'c_test')) for i in range(10)]
         chosen = [run.sample(mutants, 2, day) for day in range(6)]

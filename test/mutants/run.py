@@ -130,9 +130,9 @@ def check_without(binaries, commands, jobs, may_skip):
 
 
 def hunt(binaries, mutant, took):
-    """What caught the mutant: the first of its tests that fails, and all of `also`; or what did not. The whole time. Whether it
-    was caught."""
-    seconds, caught_by = 0.0, []
+    """What caught the mutant: the first of its tests that fails as it should, and all of `also`; or what did not. The whole time.
+    Whether it was caught."""
+    seconds, caught_by, otherwise = 0.0, [], []
     for command in mutant.commands:
         if caught_by and command not in mutant.also:
             continue
@@ -144,10 +144,15 @@ def hunt(binaries, mutant, took):
             return f'COULD NOT TRY {command}: {outcome.output[-200:].strip()}', seconds, False
         if outcome.kind != 'passed':
             how = ' (hung)' if outcome.kind == 'hung' else ''
-            caught_by.append(f'{shlex.split(command)[0]} {outcome.what}{how}')
+            by = f'{shlex.split(command)[0]} {outcome.what}{how}'
+            (caught_by if mutant.output in outcome.output or command in mutant.also else otherwise).append(by)
         elif command in mutant.also:
             return f'NOT CAUGHT BY {command}', seconds, False
-    return (', '.join(caught_by), seconds, True) if caught_by else ('NOT CAUGHT', seconds, False)
+    if caught_by:
+        return ', '.join(caught_by), seconds, True
+    if otherwise:
+        return f'NOT CAUGHT by what should; failed without {mutant.output!r}: {", ".join(otherwise)}', seconds, False
+    return 'NOT CAUGHT', seconds, False
 
 
 def sample(mutants, most, day, built=None):
@@ -191,7 +196,7 @@ def main():
             print(f'{arguments.build} has no program that catches a defect')
             return 1
     if arguments.test:
-        mutants = [dataclasses.replace(mutant, tests=(arguments.test,), also=()) for mutant in mutants]
+        mutants = [dataclasses.replace(mutant, tests=(arguments.test,), also=(), output='') for mutant in mutants]
     commands = sorted({command for mutant in mutants for command in mutant.commands})
     targets = {shlex.split(command)[0] for command in commands}
     if not arguments.no_build:

@@ -14,7 +14,7 @@ TEST = re.compile(r'^(?:TYPED_)?TEST(?:_F|_P)?\((\w+),\s*(\w+)\)', re.M)
 # A test that a command line names whole; a pattern that fits none is found when it is run.
 NAMED = re.compile(r'(?:=|:)(\w+\.\w+)(?=$|:)')
 KEYS = {'name', 'wrong', 'rows', 'tests'}
-MORE_KEYS = {'also'}
+MAY_HAVE = {'also', 'output'}
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Mutant:
     rows: tuple  # Promises that it breaks.
     tests: tuple  # Command lines, the first word a target of the build; one of them must fail.
     also: tuple = ()  # More of them; each must fail.
+    output: str = ''  # What the one of `tests` that fails has to say.
 
     @property
     def commands(self):
@@ -34,9 +35,10 @@ def listed():
     """Every Mutant of the lists, in their order."""
     entries = [(path, entry) for path in LISTS for entry in tomllib.loads(path.read_text())['mutant']]
     for path, entry in entries:
-        if set(entry) - MORE_KEYS != KEYS or not entry['tests'] or not entry['rows'] or not NAME.fullmatch(entry['name']):
+        if set(entry) - MAY_HAVE != KEYS or not all(entry.values()) or not NAME.fullmatch(entry['name']):
             raise ValueError(f'{path.name}: {entry.get("name")}: wants {", ".join(sorted(KEYS))}, none of them empty')
-    return [Mutant(e['name'], e['wrong'], tuple(e['rows']), tuple(e['tests']), tuple(e.get('also', ()))) for _, e in entries]
+    return [Mutant(e['name'], e['wrong'], tuple(e['rows']), tuple(e['tests']), tuple(e.get('also', ())), e.get('output', ''))
+            for _, e in entries]
 
 
 def switches():
