@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+import unittest
 
 from testbed.demo import Demo
 from testbed.emulated import EmulatedPool
@@ -72,6 +73,7 @@ class EmulatedChainTest(PoolTest):
         self.assertEqual(self.pool.attachment('own', 'host-b')['state'], 'ONLINE')
         self.pool.release('own')
 
+    @unittest.skipIf(os.environ.get('CXLPOOL_AGENT_BEFORE'), 'an agent of 0.1.0 logs no requests')
     def test_5a_one_request_is_followed_by_its_id(self):
         """From the CLI to the host: what each rung was for is in the logs of both."""
         made, gone = self.pool.request_id(), self.pool.request_id()

@@ -79,7 +79,7 @@ class FakeAgent : public SessionPeer {
   }
 
   // Messages for the manager since the last call.
-  std::vector<v1::AgentMessage> Take() { return std::exchange(out_, {}); }
+  virtual std::vector<v1::AgentMessage> Take() { return std::exchange(out_, {}); }
 
   uint64_t session() const { return session_; }
 

@@ -48,7 +48,9 @@ server_name = "fm.cxlpool"
 socket = "{self.socket}"
 {pool.agent_toml(name, slots_by_bridge)}
 ''')
-        self.agent = Daemon('cxlpool-agent', [pool.build / 'bin/cxlpool-agent', '--config', self.config],
+        # CXLPOOL_AGENT_BEFORE: the agent of an earlier release, which is to go on working with this manager.
+        program = os.environ.get('CXLPOOL_AGENT_BEFORE') or pool.build / 'bin/cxlpool-agent'
+        self.agent = Daemon('cxlpool-agent', [program, '--config', self.config],
                             self.directory / 'agent.log')
 
     def run(self, command, *, user='root', timeout=120):
