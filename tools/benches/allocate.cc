@@ -42,7 +42,6 @@ void PrintEcho(const Rounds& rounds) {
 
 struct AllocateOptions : BenchOptions {
   std::vector<std::string> parts = {"unary", "batch", "alone"};
-  std::string before;  // Path of the cxlpool-fm of an earlier build; empty: there is none.
 };
 
 // Row 2: calls of one. An earlier build, where one is given, says what a change cost.
@@ -69,8 +68,8 @@ absl::Status RunUnary(const AllocateOptions& options, SliceRunner& runner, std::
                            "records/s", 2, Aim::kAtLeast, rounds.Compare(kRate, etcd)));
   }
   if (before != 0) {
-    rows.push_back(MakeRow(2, "durable unary allocations by the manager before", "calls/s", 0.97,
-                           Aim::kAtLeast, rounds.Compare(kRate, before)));
+    rows.push_back(MakeRowBefore(2, "durable unary allocations", "calls/s", Aim::kAtLeast,
+                                 rounds.Compare(kRate, before)));
   }
   PrintCpu(rounds, servers);
   PrintEcho(rounds);
@@ -167,8 +166,6 @@ int main(int argc, char** argv) {
            [&](CLI::App& app) {
              app.add_option("--part", options.parts, "Of unary, batch and alone; all")
                  ->delimiter(',');
-             app.add_option("--before", options.before,
-                            "Path of the cxlpool-fm of an earlier build, measured beside");
            },
        .options = &options});
 }

@@ -14,6 +14,8 @@ int RunBench(int argc, char** argv, const Bench& bench) {
   std::string json;
   CLI::App app{bench.name + ": " + bench.what};
   app.add_option("--manager", options.manager, "Path of cxlpool-fm");
+  app.add_option("--before", options.before,
+                 "Path of the cxlpool-fm of an earlier build, measured beside");
   app.add_option("--echo", options.echo, "Path of the echo");
   app.add_option("--etcd", options.etcd, "Path of etcd; without it, its rows are left out");
   app.add_option("--dir", options.directory, "Empty directory on a disk");

@@ -23,6 +23,7 @@ struct BenchOptions {
   absl::Duration measured = absl::Seconds(1);  // How long each slice of a round is measured.
   std::string directory;                       // Empty, on a disk.
   std::string manager;                         // Path of cxlpool-fm,
+  std::string before;                          // of that of an earlier build; empty: there is none,
   std::string echo;                            // of the echo,
   std::string etcd;                            // of etcd; empty: there is none.
 };

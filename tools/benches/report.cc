@@ -28,6 +28,13 @@ Row MakeRow(int number, std::string name, std::string unit, double target, Aim a
           .summary = Summarise(rounds, target, static_cast<uint64_t>(number), aim)};
 }
 
+Row MakeRowBefore(int number, const std::string& what, std::string unit, Aim aim,
+                  const std::vector<Round>& rounds) {
+  constexpr double kKept = 0.97;
+  return MakeRow(number, absl::StrCat(what, " by the manager before"), std::move(unit),
+                 aim == Aim::kAtLeast ? kKept : 1 / kKept, aim, rounds);
+}
+
 std::string ToJson(const std::vector<Row>& rows) {
   return absl::StrCat(
       "{\"rows\":[",

@@ -25,6 +25,11 @@ struct Row {
 Row MakeRow(int number, std::string name, std::string unit, double target, Aim aim,
             const std::vector<Round>& rounds);
 
+// The row of what a change has cost: the manager beside that of an earlier build, whom it may be
+// behind by 3 % of its rate or, with Aim::kAtMost, of its time.
+Row MakeRowBefore(int number, const std::string& what, std::string unit, Aim aim,
+                  const std::vector<Round>& rounds);
+
 // {"rows":[{"row":2,"name":"…","unit":"…","ours":…,"peer":…,"ratio":…,"ci":[…,…],"aa":[…,…],
 //           "target":…,"aim":"at least|at most","met":true,"verdict":"met|missed|inconclusive"}]}
 std::string ToJson(const std::vector<Row>& rows);

@@ -48,8 +48,8 @@ absl::Status Fill(const Server& server, const std::string& method, const std::st
   return absl::OkStatus();
 }
 
-// Two stores, of the manager and of etcd, which stay as they are from one slice to the next: a
-// slice starts a process on one of them, and kills it when it ends.
+// Stores of the manager, of an earlier one and of etcd, which stay as they are from one slice to
+// the next: a slice starts a process on one of them, and kills it when it ends.
 class RestartRunner {
  public:
   explicit RestartRunner(const Options& options) : options_(options) {}
@@ -57,12 +57,11 @@ class RestartRunner {
   // Fills the stores, by the servers' own calls.
   absl::Status Prepare() {
     if (absl::Status status = CheckOnDisk(options_.directory); !status.ok()) return status;
-    {  // Its end kills the manager: the store is read below as a kill leaves it.
-      auto server = StartManager(options_.manager, manager_directory());
-      if (!server.ok()) return server.status();
-      if (absl::Status status =
-              Fill(*server, kBatchAllocate, BatchAllocateRequest(1, kBatch), options_.regions);
-          !status.ok()) {
+    if (absl::Status status = FillManager(options_.manager, manager_directory()); !status.ok()) {
+      return status;
+    }
+    if (!options_.before.empty()) {
+      if (absl::Status status = FillManager(options_.before, before_directory()); !status.ok()) {
         return status;
       }
     }
@@ -80,23 +79,12 @@ class RestartRunner {
     return Fill(*server, kEtcdTxn, EtcdTxnRequest(contents_.newest, kBatch), options_.regions);
   }
 
-  // Until it answers GetCapacity with all Regions. It was killed, or is now.
   absl::StatusOr<Sample> Manager() {
-    const absl::Time began = absl::Now();
-    auto server = StartManager(options_.manager, manager_directory());
-    if (!server.ok()) return server.status();
-    const auto regions = CountRegions(server->address, kStartLimit);
-    const absl::Time ended = absl::Now();
-    if (!regions.ok()) return WithLog(regions.status(), server->log);
-    if (*regions < options_.regions) {
-      return absl::DataLossError(
-          absl::StrCat("after the restart there are ", *regions, " Regions of ", options_.regions));
-    }
-    // Behind the time that is measured.
-    const auto resident = server->child.ResidentBytes();
-    if (!resident.ok()) return resident.status();
-    resident_mib_.push_back(static_cast<double>(*resident) / (1 << 20));
-    return Sample{.seconds = absl::ToDoubleSeconds(ended - began)};
+    return RunManager(options_.manager, manager_directory(), &resident_mib_);
+  }
+  absl::StatusOr<Sample> ManagerBefore() {
+    std::vector<double> ignored;
+    return RunManager(options_.before, before_directory(), &ignored);
   }
 
   // Until a process of its own has read and checked everything, and ended.
@@ -126,7 +114,36 @@ class RestartRunner {
   double resident_mib() const { return Median(resident_mib_); }
 
  private:
+  // Its end kills the manager: the store is read, and opened again, as a kill leaves it. An earlier
+  // manager has a store of its own: it may not know what a later one writes.
+  absl::Status FillManager(const std::string& program, const std::string& directory) {
+    auto server = StartManager(program, directory);
+    if (!server.ok()) return server.status();
+    return Fill(*server, kBatchAllocate, BatchAllocateRequest(1, kBatch), options_.regions);
+  }
+
+  // Until it answers GetCapacity with all Regions. It was killed, or is now.
+  absl::StatusOr<Sample> RunManager(const std::string& program, const std::string& directory,
+                                    std::vector<double>* resident_mib) {
+    const absl::Time began = absl::Now();
+    auto server = StartManager(program, directory);
+    if (!server.ok()) return server.status();
+    const auto regions = CountRegions(server->address, kStartLimit);
+    const absl::Time ended = absl::Now();
+    if (!regions.ok()) return WithLog(regions.status(), server->log);
+    if (*regions < options_.regions) {
+      return absl::DataLossError(
+          absl::StrCat("after the restart there are ", *regions, " Regions of ", options_.regions));
+    }
+    // Behind the time that is measured.
+    const auto resident = server->child.ResidentBytes();
+    if (!resident.ok()) return resident.status();
+    resident_mib->push_back(static_cast<double>(*resident) / (1 << 20));
+    return Sample{.seconds = absl::ToDoubleSeconds(ended - began)};
+  }
+
   std::string manager_directory() const { return options_.directory + "/manager"; }
+  std::string before_directory() const { return options_.directory + "/before"; }
   std::string etcd_directory() const { return options_.directory + "/etcd"; }
 
   const Options options_;
@@ -145,17 +162,29 @@ absl::StatusOr<std::vector<Row>> Run(const Options& options) {
           static_cast<double>(runner.contents().records));
   std::vector<Side> sides = {{"ours", [&] { return runner.Manager(); }, &Sample::seconds},
                              {"loop", [&] { return runner.Loop(); }, &Sample::seconds}};
-  const bool etcd = !options.etcd.empty();
-  if (etcd) sides.push_back({"etcd", [&] { return runner.Etcd(); }, &Sample::seconds});
+  // Where these two are among the sides; 0: they are not there.
+  size_t before = 0, etcd = 0;
+  if (!options.before.empty()) {
+    before = sides.size();
+    sides.push_back({"before", [&] { return runner.ManagerBefore(); }, &Sample::seconds});
+  }
+  if (!options.etcd.empty()) {
+    etcd = sides.size();
+    sides.push_back({"etcd", [&] { return runner.Etcd(); }, &Sample::seconds});
+  }
   Rounds rounds(std::move(sides));
   if (absl::Status status = rounds.Run(options.rounds); !status.ok()) return status;
   std::vector<Row> rows = {
       MakeRow(10, absl::StrFormat("restart with %d Regions by a bare loop", options.regions), "s",
               8, Aim::kAtMost, rounds.Compare(&Sample::seconds, 1))};
-  if (etcd) {
+  if (before != 0) {
+    rows.push_back(MakeRowBefore(10, absl::StrFormat("restart with %d Regions", options.regions),
+                                 "s", Aim::kAtMost, rounds.Compare(&Sample::seconds, before)));
+  }
+  if (etcd != 0) {
     rows.push_back(MakeRow(
         10, absl::StrFormat("restart with %d Regions by etcd with as many keys", options.regions),
-        "s", 0.3, Aim::kAtMost, rounds.Compare(&Sample::seconds, 2)));
+        "s", 0.3, Aim::kAtMost, rounds.Compare(&Sample::seconds, etcd)));
   }
   std::cout << absl::StreamFormat("  resident memory once serving: %.0f MiB (limit %.0f)\n",
                                   runner.resident_mib(), kMemoryLimitMib);

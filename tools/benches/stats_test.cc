@@ -89,6 +89,18 @@ TEST(ReportTest, JsonHasEveryKey) {
             "\"aim\":\"at least\",\"met\":false,\"verdict\":\"missed\"}]}\n");
 }
 
+TEST(ReportTest, TheManagerMayBeALittleBehindTheOneBefore) {
+  const auto verdict = [](double ratio, Aim aim) {
+    const Row row = MakeRowBefore(2, "calls", "calls/s", aim, Rounds(9, ratio, 1));
+    EXPECT_EQ(row.name, "calls by the manager before");
+    return row.summary.verdict;
+  };
+  EXPECT_EQ(verdict(0.975, Aim::kAtLeast), Verdict::kMet);
+  EXPECT_EQ(verdict(0.965, Aim::kAtLeast), Verdict::kMissed);
+  EXPECT_EQ(verdict(1.025, Aim::kAtMost), Verdict::kMet);
+  EXPECT_EQ(verdict(1.035, Aim::kAtMost), Verdict::kMissed);
+}
+
 TEST(StatsTest, ALowerFigureMeetsItsTargetFromBelow) {
   const std::vector<Round> rounds(kMinRounds, Round{2, 2, 2, 2});
   EXPECT_EQ(Summarise(rounds, 1.1, 1, Aim::kAtMost).verdict, Verdict::kMet);

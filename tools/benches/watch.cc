@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -49,9 +50,10 @@ class WatchRunner {
     return WriteFile(event_file(), event_);
   }
 
-  absl::StatusOr<Sample> Manager() {
+  // `program`: its path.
+  absl::StatusOr<Sample> Manager(const std::string& program) {
     const std::string directory = NextDirectory();
-    auto server = StartManager(options_.manager, directory);
+    auto server = StartManager(program, directory);
     if (!server.ok()) return server.status();
     auto sample = Measure(*server);
     RemoveDirectory(directory);
@@ -142,15 +144,26 @@ absl::StatusOr<std::vector<Row>> Run(const Options& options) {
   std::cout << absl::StreamFormat(
       "one change to %d watchers, events of %d bytes: messages a second\n", options.watchers,
       runner.event_bytes());
-  Rounds rounds({{"ours", [&] { return runner.Manager(); }, &Sample::per_second},
-                 {"echo", [&] { return runner.Echo(); }, &Sample::per_second}});
+  std::vector<Side> sides = {
+      {"ours", [&] { return runner.Manager(options.manager); }, &Sample::per_second},
+      {"echo", [&] { return runner.Echo(); }, &Sample::per_second}};
+  if (!options.before.empty()) {
+    sides.push_back(
+        {"before", [&] { return runner.Manager(options.before); }, &Sample::per_second});
+  }
+  Rounds rounds(std::move(sides));
   if (absl::Status status = rounds.Run(options.rounds); !status.ok()) return status;
   std::cout << absl::StreamFormat("  CPU of the server, us a message: ours %.2f, echo %.2f\n",
                                   rounds.Median(Rounds::Of(0, &Sample::cpu_micros)),
                                   rounds.Median(Rounds::Of(1, &Sample::cpu_micros)));
-  return std::vector<Row>{MakeRow(
-      11, absl::StrFormat("one change to %d watchers by writing ready bytes", options.watchers),
-      "messages/s", kTarget, Aim::kAtLeast, rounds.Compare(&Sample::per_second))};
+  const std::string what = absl::StrFormat("one change to %d watchers", options.watchers);
+  std::vector<Row> rows = {MakeRow(11, what + " by writing ready bytes", "messages/s", kTarget,
+                                   Aim::kAtLeast, rounds.Compare(&Sample::per_second))};
+  if (!options.before.empty()) {
+    rows.push_back(MakeRowBefore(11, what, "messages/s", Aim::kAtLeast,
+                                 rounds.Compare(&Sample::per_second, 2)));
+  }
+  return rows;
 }
 
 }  // namespace
