@@ -185,6 +185,7 @@ class LayersTest(unittest.TestCase):
             for name, status in (('some', 0), ('smoe', 8)):
                 done = subprocess.run([tools / 'test', '-R', name], capture_output=True, text=True, timeout=60)
                 self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+                self.assertRegex(done.stdout, r'\nin \d+ s, with setup and build\n$')
 
 
 if __name__ == '__main__':
