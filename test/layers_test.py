@@ -104,7 +104,7 @@ class LayersTest(unittest.TestCase):
 
     def test_who_picks_adapters(self):
         """What lies at the top of a part; benches measure an adapter by itself."""
-        picks = re.compile(r'(fabric-manager|host-agent)/([^/]+|adapters/.*|fsck/.*)$|tools/benches/')
+        picks = re.compile(r'(fabric-manager|host-agent)/([^/]+|adapters/.*|fsck/fsck\.cc)$|tools/benches/')
         self.assert_none((name, included) for name, included in includes()
                          if re.match(r'(fabric-manager|host-agent)/adapters/', included) and not is_test(name)
                          and not picks.match(name))
@@ -115,6 +115,11 @@ class LayersTest(unittest.TestCase):
                for part in parts if name.startswith(part)
                for other in parts if other != part and included.startswith(other)]
         self.assert_none(bad)
+
+    def test_only_tests_and_benches_know_the_tests(self):
+        """What stands in for the other side lies in test/rigs, trials beside what they try in test/."""
+        self.assert_none((name, included) for name, included in includes()
+                         if included.startswith('test/') and not is_test(name) and not name.startswith('tools/benches/'))
 
     def test_grpc_stays_in_rpc(self):
         allowed = re.compile(r'^(fabric-manager/rpc/|fabric-manager/adapters/store_etcd/etcd_client\.cc$|host-agent/rpc/|proto/support/|tools/)')

@@ -8,9 +8,9 @@
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
 #include "proto/support/log.h"
-#include "proto/support/manual_executor.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "cxlpool/v1/pool_service.pb.h"
 #include "fabric-manager/model/pool/caller.h"
-#include "proto/support/manual_executor.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "proto/support/manual_executor.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::fm {
 namespace {

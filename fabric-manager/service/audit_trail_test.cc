@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "fabric-manager/service/writer.h"
-#include "proto/support/manual_executor.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "fabric-manager/model/plans/planner.h"
-#include "proto/support/manual_executor.h"
 #include "proto/support/refusal.h"
 #include "test/rigs/held_fabric.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::fm {
 namespace {

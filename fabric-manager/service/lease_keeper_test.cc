@@ -6,7 +6,7 @@
 #include <string>
 
 #include "fabric-manager/adapters/store_memory/memory_store.h"
-#include "proto/support/manual_executor.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "proto/support/manual_executor.h"
 #include "test/rigs/held_fabric.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -9,8 +9,8 @@
 #include "fabric-manager/service/record_codec.h"
 #include "fabric-manager/service/writer.h"
 #include "proto/support/loop.h"
-#include "proto/support/manual_executor.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/manual_executor.h"
 #include "test/rigs/writer_plans.h"
 
 namespace cxlpool::fm {

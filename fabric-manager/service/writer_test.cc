@@ -5,8 +5,8 @@
 #include <set>
 
 #include "fabric-manager/adapters/store_memory/memory_store.h"
-#include "proto/support/manual_executor.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/manual_executor.h"
 #include "test/rigs/writer_plans.h"
 
 namespace cxlpool::fm {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/support/manual_executor.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::agent {
 namespace {

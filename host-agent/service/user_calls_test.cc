@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "proto/support/manual_executor.h"
 #include "test/rigs/core_rig.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "proto/support/manual_executor.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::agent {
 namespace {

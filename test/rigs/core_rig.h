@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "host-agent/service/agent_core.h"
-#include "proto/support/manual_executor.h"
 #include "test/rigs/fake_host_memory.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::agent {
 

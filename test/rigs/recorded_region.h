@@ -16,8 +16,8 @@
 #include "fabric-manager/service/probe.h"
 #include "fabric-manager/service/track_table.h"
 #include "fabric-manager/service/writer.h"
-#include "proto/support/manual_executor.h"
 #include "test/rigs/held_fabric.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::fm {
 

@@ -15,9 +15,9 @@
 #include "fabric-manager/service/lease_keeper.h"
 #include "fabric-manager/service/media_keeper.h"
 #include "fabric-manager/service/pool_service.h"
-#include "proto/support/manual_executor.h"
 #include "proto/support/names.h"
 #include "test/rigs/fake_fabric.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::fm {
 

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "host-agent/adapters/emulated/slot_files.h"
-#include "proto/support/manual_executor.h"
+#include "test/rigs/manual_executor.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/database.h"
-#include "fabric-manager/fsck/damage_trial.h"
 #include "fabric-manager/service/record_codec.h"
+#include "test/store/damage_trial.h"
 #include "test/store/power_story.h"
 #include "test/store/seeded.h"
 #include "test/store/watched_vfs.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/fsck/damage_trial.h"
+#include "test/store/damage_trial.h"
 #include "test/store/watched_vfs.h"
 #include "test/trials/trial.h"
 

@@ -1,4 +1,4 @@
-#include "proto/support/manual_executor.h"
+#include "test/rigs/manual_executor.h"
 
 #include <gtest/gtest.h>
 

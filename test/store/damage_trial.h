@@ -10,14 +10,13 @@
 // What must hold:
 //   - a manager starts with exactly the records that were acknowledged last, or it does not start;
 //     on files without damage it starts;
-//   - fsck changes nothing, and calls nothing sound that a manager would start wrong with, or not
-//   at
-//     all;
+//   - fsck changes nothing, and calls nothing sound that a manager would start wrong with or would
+//     not start with;
 //   - after a repair a manager starts, fsck finds nothing more, no byte of a Region that was
 //     acknowledged is free or belongs to another Region that can be released without force, on no
 //     device of the configuration, and numbers (ids, revision, epoch) are not given out again.
-#ifndef CXLPOOL_FABRIC_MANAGER_FSCK_DAMAGE_TRIAL_H_
-#define CXLPOOL_FABRIC_MANAGER_FSCK_DAMAGE_TRIAL_H_
+#ifndef CXLPOOL_TEST_STORE_DAMAGE_TRIAL_H_
+#define CXLPOOL_TEST_STORE_DAMAGE_TRIAL_H_
 
 #include <cstdint>
 #include <map>
@@ -78,4 +77,4 @@ absl::Status TryDamage(const DamageLife& life, uint64_t seed, const std::string&
 
 }  // namespace cxlpool::fm
 
-#endif  // CXLPOOL_FABRIC_MANAGER_FSCK_DAMAGE_TRIAL_H_
+#endif  // CXLPOOL_TEST_STORE_DAMAGE_TRIAL_H_

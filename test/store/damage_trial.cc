@@ -1,4 +1,4 @@
-#include "fabric-manager/fsck/damage_trial.h"
+#include "test/store/damage_trial.h"
 
 #include <algorithm>
 #include <filesystem>
