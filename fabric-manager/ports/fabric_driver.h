@@ -229,8 +229,8 @@ struct FabricCapabilities {
   // Claims hosts (see the top). Otherwise a former manager has to have ended, as one has whose
   // store one process alone can open: records that several managers share are refused.
   bool claims_hosts = false;
-  // What an operator types to add a device, with what this driver finds it by.
-  std::vector<std::string> add_device = {"cxlpool device add DEVICE --capacity SIZE"};
+  // Commands by which an operator adds a device, with what this driver finds it by.
+  std::vector<std::string> add_device = {};
 
   // By itself, or by the operator's program.
   bool can_fence() const { return fence != FenceScope::kNone; }

@@ -110,7 +110,9 @@ struct SoundPool {
   std::vector<TenantView> tenants;
   LaidDown laid_down;
   Capacity capacity;
-  FabricCapabilities fabric = {.driver = "fake", .fence = FenceScope::kHost};
+  FabricCapabilities fabric = {.driver = "fake",
+                               .fence = FenceScope::kHost,
+                               .add_device = {"cxlpool device add DEVICE --capacity SIZE"}};
 };
 
 // The only one; it is of that problem.

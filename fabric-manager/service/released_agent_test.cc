@@ -101,6 +101,7 @@ TEST_F(ReleasedAgentTest, IsServedFromItsHelloToTheReleaseOfItsMemory) {
   ASSERT_TRUE(rig.RunUntil([&] { return Settled(rig.Find("kv")); }));
   EXPECT_EQ(rig.Find("kv")->size_bytes(), 5 * kGranule);
 
+  EXPECT_TRUE(first->closed.ok()) << first->closed;
   // It comes back with what it has, and stays as long as it is heard.
   const auto second = Join();
   ASSERT_TRUE(second->closed.ok()) << second->closed;

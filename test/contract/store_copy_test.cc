@@ -154,7 +154,7 @@ TEST_F(StoreCopyTest, AStoreThatTakesLessIsFilledInSmallerSteps) {
     ASSERT_TRUE(client->CommitNext(std::move(rows)).ok());
   }
   StorePlace small = Etcd({etcd.endpoint()});
-  constexpr StoreLimits kMost;
+  constexpr StoreLimits kMost{};
   // The least that a store may take (ports/store.h).
   small.etcd->limits = {.max_row_bytes = kMost.max_row_bytes / 1000,
                         .max_batch_rows = kMost.max_batch_rows / 1000,

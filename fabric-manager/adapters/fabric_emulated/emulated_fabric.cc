@@ -67,7 +67,8 @@ FabricCapabilities EmulatedFabric::capabilities() const {
                             .shares_slices = true,
                             .hardware_coherent = true,
                             .fence = FenceScope::kHost,
-                            .claims_hosts = true};
+                            .claims_hosts = true,
+                            .add_device = {"cxlpool device add DEVICE --capacity SIZE"}};
 }
 
 void EmulatedFabric::Start(const KnownFabric& known, Sink sink) {
