@@ -45,13 +45,13 @@ constexpr int kNotEmpty = 1;  // Of --check-empty.
 
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
 
-// `fence`: of a store that has to be given up in time. `resent` counts for it.
+// `fence`: of a store that has to be given up in time. `meters`: of one on etcd.
 absl::StatusOr<std::unique_ptr<Store>> MakeStore(const FmConfig& config, SelfFence* fence,
-                                                 metrics::Counter* resent) {
+                                                 EtcdMeters* meters) {
   if (config.store == FmConfig::StoreKind::kEtcd) {
     EtcdStoreOptions options = EtcdOptionsOf(config);
     options.owned_until = [fence](absl::Duration until) { fence->Arm(until); };
-    options.resent = resent;
+    options.meters = meters;
     return MakeEtcdStore(options);
   }
   if (config.store == FmConfig::StoreKind::kMemory) {
@@ -102,11 +102,11 @@ int Run(const std::string& file) {
   if (!etcd_certificates.ok()) return Fail(etcd_certificates.status());
   auto fence = config.store == FmConfig::StoreKind::kEtcd ? SelfFence::Make() : nullptr;
   if (!fence.ok()) return Fail(fence.status());
-  metrics::Counter resent;
-  auto store = MakeStore(config, fence->get(), &resent);
+  EtcdMeters meters(config.etcd.endpoints.size());
+  auto store = MakeStore(config, fence->get(), &meters);
   if (!store.ok()) return Fail(store.status());
   CertificateKeeper certificates(kSubject, *tls, absl::Now, *etcd_certificates);
-  Manager manager(config, *std::move(store), *std::move(tls), *etcd_certificates, &resent);
+  Manager manager(config, *std::move(store), *std::move(tls), *etcd_certificates, &meters);
   const auto await = [&] {
     return AwaitEnd(
         signals,

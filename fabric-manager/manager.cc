@@ -69,9 +69,9 @@ struct Manager::Leader {
 };
 
 Manager::Manager(FmConfig config, std::unique_ptr<Store> store, std::shared_ptr<TlsSource> tls,
-                 std::vector<CertificateEnd> etcd_certificates, const metrics::Counter* resent)
+                 std::vector<CertificateEnd> etcd_certificates, const EtcdMeters* etcd)
     : config_(std::move(config)),
-      resent_(resent),
+      etcd_(etcd),
       admins_(config_.admins),
       store_(std::move(store)),
       tls_(std::move(tls)),
@@ -291,7 +291,17 @@ std::string Manager::Metrics() {
   }
   facts.replica.replicated = config_.store == FmConfig::StoreKind::kEtcd;
   facts.replica.epoch = epoch_;
-  facts.replica.resent = resent_->value();
+  facts.replica.resent = etcd_->resent.value();
+  if (facts.replica.replicated) {
+    facts.store_bytes = etcd_->used_bytes.load();
+    facts.store_limit_bytes = config_.etcd.max_bytes;
+    for (size_t i = 0; i < etcd_->members.size(); ++i) {
+      const EtcdMeters::Member member = etcd_->members[i];
+      if (member == EtcdMeters::Member::kNotAsked) continue;
+      facts.replica.etcd_members[config_.etcd.endpoints[i]] =
+          member == EtcdMeters::Member::kAnswers;
+    }
+  }
   RpcServer* const server = serving_.load();
   if (server == nullptr) {
     const StoreOwner owner = owner_.Get();

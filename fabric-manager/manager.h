@@ -28,6 +28,8 @@
 
 namespace cxlpool::fm {
 
+struct EtcdMeters;
+
 // Who has the store, as was last seen, and how long ago this manager had all that it has. Any
 // thread.
 class OwnerSeen {
@@ -56,10 +58,10 @@ class OwnerSeen {
 // One thread makes, opens, serves and ends it.
 class Manager {
  public:
-  // `etcd_certificates`: EtcdCertificatesOf, as they were when the store was made. `resent`: where
-  // the store counts the requests that it sent again. Outlives this.
+  // `etcd_certificates`: EtcdCertificatesOf, as they were when the store was made. `etcd`: what a
+  // store on etcd says of itself. Outlives this.
   Manager(FmConfig config, std::unique_ptr<Store> store, std::shared_ptr<TlsSource> tls,
-          std::vector<CertificateEnd> etcd_certificates, const metrics::Counter* resent);
+          std::vector<CertificateEnd> etcd_certificates, const EtcdMeters* etcd);
   ~Manager();
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
@@ -96,7 +98,7 @@ class Manager {
 
   // But for what Reload takes over, which other threads do not read, it stays as it was made.
   FmConfig config_;
-  const metrics::Counter* const resent_;
+  const EtcdMeters* const etcd_;
   FixedAdmins admins_;  // Who may read metrics; the server has its own.
   SystemClock clock_;
   ViewHolder views_;

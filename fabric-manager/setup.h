@@ -38,7 +38,7 @@ ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& 
 // server that it starts once it leads.
 void TakeReloaded(const FmConfig& read_again, FmConfig& config);
 
-// What the store's files take; nothing: it is in memory.
+// What the store's files take; nothing: it has none here.
 std::optional<uint64_t> StoreBytes(const FmConfig& config);
 
 // The manager's certificate, key and authorities; null without [tls]. Errors as LoadTls, behind the

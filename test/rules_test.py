@@ -132,6 +132,41 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(self.fired_of(well + self.series_of([None, None], pool='b'), ('45m',)), {'CxlpoolManagerDown'})
         self.assertEqual(self.fired_of(well + self.series_of([stands_by, stands_by], pool='b'), ('45m',)), {'CxlpoolNoLeader'})
 
+    def test_a_member_of_etcd_that_is_down(self):
+        def members(number, a, b):
+            who = f'instance="None-{number}:1", job="cxlpool-fm"'
+            return [(f'cxlpool_etcd_member_up{{endpoint="{name}:2379", {who}}}', f'{values}x60') for name, values in (('a', a), ('b', b))]
+        pool = self.series_of([(1, 0), (0, 0.2)])
+        down = {'CxlpoolEtcdMemberDown'}
+        self.assertEqual(self.fired_of(pool + members(0, 1, 1) + members(1, 1, 1), ('45m',)), set())
+        self.assertEqual(self.fired_of(pool + members(0, 1, 0) + members(1, 1, 0), ('45m',)), down)
+        self.assertEqual(self.fired_of(pool + members(0, 1, 0) + members(1, 1, 0), ('1m',)), set(), 'etcd finds a new leader')
+        self.assertEqual(self.fired_of(pool + members(0, 0, 1) + members(1, 1, 1), ('45m',)), set(), 'the other manager reaches it')
+        # A standby that has not asked yet says nothing of them.
+        self.assertEqual(self.fired_of(pool + members(0, 1, 0), ('45m',)), down)
+        # Nobody leads: that is what has to be seen.
+        nobody = self.series_of([(0, 0.2), (0, 0.2)])
+        self.assertEqual(self.fired_of(nobody + members(0, 0, 0) + members(1, 0, 0), ('45m',)), {'CxlpoolNoLeader'})
+
+    def test_managers_that_take_over_again_and_again(self):
+        def epochs(*managers):
+            pool = self.series_of([(1, 0), (0, 0.2)])
+            return pool + [(f'cxlpool_fm_epoch{{instance="None-{number}:1", job="cxlpool-fm"}}', values) for number, values in enumerate(managers)]
+        often = '1000x9 2000x9 3000x9 4000x30'
+        self.assertEqual(self.fired_of(epochs('1000x60', '1000x60'), ('45m',)), set())
+        self.assertEqual(self.fired_of(epochs('1000x9 2000x50', '1000x9 2000x50'), ('45m',)), set(), 'once, and both see it')
+        self.assertEqual(self.fired_of(epochs('1000x9 2000x9 3000x40', '_x20 3000x40'), ('45m',)), set(), 'twice')
+        self.assertEqual(self.fired_of(epochs(often, often), ('25m',)), set(), 'not yet')
+        self.assertEqual(self.fired_of(epochs(often, often), ('45m',)), {'CxlpoolTakeoversRepeat'})
+
+    def test_records_that_take_nearly_all_they_may(self):
+        def store(size):
+            return {'cxlpool_store_size_bytes': size * GIB, 'cxlpool_store_limit_bytes': 10 * GIB}
+        self.assertEqual(self.fired(store(7)), set())
+        self.assertEqual(self.fired(store(9)), {'CxlpoolStoreNearlyFull'})
+        self.assertEqual(self.fired(store(9), at=('5m',)), set())
+        self.assertEqual(self.fired({'cxlpool_store_size_bytes': 9 * GIB}), set(), 'a database has what its disk has')
+
     def backups(self, *managers, at, replicated=1):
         """Of managers that have run for weeks, as values of when each took its last backup, in steps of ten minutes."""
         series = []

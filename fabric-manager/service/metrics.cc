@@ -430,6 +430,11 @@ void AddReplica(MetricsText& out, const ReplicaFacts& replica) {
               "Transactions that were sent to etcd again, since it had not said whether they were "
               "done.",
               Number(replica.resent));
+  out.Gauge("cxlpool_etcd_member_up",
+            "Whether a member of etcd answers this manager, and takes part with the others.");
+  for (const auto& [endpoint, answers] : replica.etcd_members) {
+    out.Sample({{"endpoint", endpoint}}, answers ? 1 : 0);
+  }
 }
 
 // The queue before the store, its commits, and how old the last backup and anchor are.
@@ -447,8 +452,13 @@ void AddStore(MetricsText& out, const PoolView& view, const Meters& meters,
   out.Counter("cxlpool_store_commit_failures_total", "Commits that failed.",
               Number(meters.commit_failures.value()));
   if (facts.store_bytes.has_value()) {
-    out.Gauge("cxlpool_store_size_bytes", "The store's files.", Number(*facts.store_bytes));
+    out.Gauge("cxlpool_store_size_bytes",
+              "The store's files, or in etcd what counts against store.max_bytes.",
+              Number(*facts.store_bytes));
   }
+  out.Gauge("cxlpool_store_limit_bytes",
+            "How large the store may become, where that is not its disk's to say.");
+  if (facts.store_limit_bytes.has_value()) out.Sample({}, Number(*facts.store_limit_bytes));
   AddRevision(out, view.revision);
   out.Gauge(
       "cxlpool_backup_last_success_timestamp_seconds",

@@ -9,6 +9,7 @@
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_METRICS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -26,19 +27,22 @@ inline constexpr size_t kMaxTenantsShown = 200;
 struct ReplicaFacts {
   bool replicated = false;  // Several managers may want the store.
   bool leads = true;
-  uint64_t epoch = 0;     // Of the store; a standby's: as it saw it last.
-  uint64_t revision = 0;  // A standby's: likewise. A leader's is the view's.
-  absl::Duration age;     // Of what a standby saw last.
-  uint64_t resent = 0;    // As EtcdStoreOptions.
+  uint64_t epoch = 0;       // Of the store; a standby's: as it saw it last.
+  uint64_t revision = 0;    // A standby's: likewise. A leader's is the view's.
+  absl::Duration age = {};  // Of what a standby saw last.
+  uint64_t resent = 0;      // As EtcdMeters.
+  // Whether each member of etcd takes part, by its endpoint; of those that were asked.
+  std::map<std::string, bool> etcd_members = {};
 };
 
 // What neither a view nor a meter has.
 struct ManagerFacts {
   absl::Time now = {};
-  uint64_t queued = 0, max_queue = 0;          // As Writer.
-  int watches = 0;                             // Streams of WatchRegions.
-  uint64_t watch_lag = 0;                      // Of the slowest of them, in revisions.
-  std::optional<uint64_t> store_bytes = {};    // Nothing: it is in memory.
+  uint64_t queued = 0, max_queue = 0;              // As Writer.
+  int watches = 0;                                 // Streams of WatchRegions.
+  uint64_t watch_lag = 0;                          // Of the slowest of them, in revisions.
+  std::optional<uint64_t> store_bytes = {};        // Nothing: it is in memory.
+  std::optional<uint64_t> store_limit_bytes = {};  // Nothing: what its disk has.
   std::optional<absl::Time> certificate = {};  // When the manager's own ends; nothing: it has none.
   std::optional<absl::Time> authority = {};    // When the one of its authority ends.
   // The same of those by which it and etcd know each other.

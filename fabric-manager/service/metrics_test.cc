@@ -293,6 +293,27 @@ TEST(ManagerMetricsTest, TheEndOfEachCertificateIsShownAlsoByAStandby) {
   EXPECT_THAT(StandbyMetrics({}), Not(HasSubstr(name)));
 }
 
+// Of etcd, which a standby asks, too; the records are the leader's to tell of.
+TEST(ManagerMetricsTest, MembersAndTheRoomForRecordsAreShown) {
+  const PoolForMetrics pool(1, 1, 1);
+  EXPECT_THAT(pool.Text(), Not(HasSubstr("\ncxlpool_store_limit_bytes ")));
+  EXPECT_THAT(pool.Text(), Not(HasSubstr("\ncxlpool_etcd_member_up{")));
+  ManagerFacts facts{.now = kMetricsNow,
+                     .store_bytes = 700,
+                     .store_limit_bytes = 1000,
+                     .replica = {.replicated = true,
+                                 .etcd_members = {{"etcd-a:2379", true}, {"etcd-b:2379", false}}}};
+  const std::string leader = ManagerMetrics(pool.view, pool.meters, facts);
+  EXPECT_THAT(leader, HasSubstr("\ncxlpool_store_size_bytes 700\n"));
+  EXPECT_THAT(leader, HasSubstr("\ncxlpool_store_limit_bytes 1000\n"));
+  const std::string standby = StandbyMetrics(facts);
+  EXPECT_THAT(standby, Not(HasSubstr("cxlpool_store_size_bytes")));
+  for (const std::string& text : {leader, standby}) {
+    EXPECT_THAT(text, HasSubstr("\ncxlpool_etcd_member_up{endpoint=\"etcd-a:2379\"} 1\n"));
+    EXPECT_THAT(text, HasSubstr("\ncxlpool_etcd_member_up{endpoint=\"etcd-b:2379\"} 0\n"));
+  }
+}
+
 TEST(ManagerMetricsTest, MediaErrorsOfEachDeviceBeginAtZero) {
   PoolForMetrics pool(2, 1, 1);
   pool.meters.media_errors_lost.Add("device-1");

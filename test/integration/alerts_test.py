@@ -267,9 +267,22 @@ class ManagersTest(PoolTest):
     def wait_fired(self, *alerts):
         wait_until(lambda: self.fired() == set(alerts), WITHIN_S, f'{alerts or "nothing"} and no other alert fires')
 
-    def test_managers_end_and_then_etcd(self):
+    def setUp(self):
+        super().setUp()
+        members = len(self.pool.etcd.members)
+        wait_until(lambda: all(daemon.sum('cxlpool_etcd_member_up') == members for daemon in self.scrape().values()), WITHIN_S,
+                   'each manager has asked each member')
         self.before = self.scrape()
         self.wait_fired()
+
+    def test_a_member_of_etcd_ends(self):
+        member = self.pool.etcd.members[self.pool.etcd.wait_follower()]
+        member.kill()
+        self.wait_fired('CxlpoolEtcdMemberDown')
+        member.start()
+        self.wait_fired()
+
+    def test_managers_end_and_then_etcd(self):
         leader = self.pool.wait_leader()
         first, second = (manager for number, manager in enumerate(self.pool.managers) if number != leader)
         first.kill()

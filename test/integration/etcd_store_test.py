@@ -1,6 +1,7 @@
 """A pool moves from a database into etcd and back, and is backed up there: --copy-store, backup, fsck and --check-empty on real members."""
 
 import re
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -115,13 +116,38 @@ class ReplicaMetricsTest(PoolTest):
     def make_pool(cls, directory):
         return ReplicatedPool(BUILD, directory)
 
-    def figures(self, number):
-        """What that manager says of its part."""
+    def scrape(self, number):
         url = f'http://127.0.0.1:{self.pool.metrics_ports[number]}/metrics'
         with urllib.request.urlopen(url, timeout=20) as answer:
-            scrape = Scrape(answer.read().decode())
+            return Scrape(answer.read().decode())
+
+    def figures(self, number):
+        """What that manager says of its part."""
+        scrape = self.scrape(number)
         names = ('cxlpool_fm_leader', 'cxlpool_fm_replicated', 'cxlpool_fm_epoch', 'cxlpool_store_revision', 'cxlpool_fm_standby_age_seconds')
         return {name.removeprefix('cxlpool_').removeprefix('fm_'): scrape.sum(name) for name in names}
+
+    def test_the_leader_says_what_its_records_take_and_both_say_which_members_answer(self):
+        leader = self.pool.wait_leader()
+        before = self.scrape(leader).sum('cxlpool_store_size_bytes')
+        self.pool.cli('tenant', 'set', 'one-more', '--quota', '1GiB')
+        after = self.scrape(leader)
+        self.assertGreater(after.sum('cxlpool_store_size_bytes'), before)
+        self.assertEqual(after.sum('cxlpool_store_limit_bytes'), 3 << 30)
+        self.assertNotIn('cxlpool_store_size_bytes', self.scrape(1 - leader).names())
+        number_stopped = self.pool.etcd.wait_follower()
+        stopped = self.pool.etcd.members[number_stopped]
+        stopped.process.send_signal(signal.SIGSTOP)  # Its machine hangs: it does not answer at all.
+        self.addCleanup(stopped.process.send_signal, signal.SIGCONT)
+
+        def answering(number):
+            scrape = self.scrape(number)
+            return [scrape.sum('cxlpool_etcd_member_up', endpoint=endpoint) for endpoint in self.pool.etcd.endpoints]
+        for number in (0, 1):
+            wait_until(lambda: answering(number) == [int(n != number_stopped) for n in range(3)], 20, 'a member that hangs is seen')
+        stopped.process.send_signal(signal.SIGCONT)
+        for number in (0, 1):
+            wait_until(lambda: answering(number) == [1, 1, 1], 20, 'it answers again')
 
     def test_a_standby_says_that_it_stands_by_until_it_leads(self):
         first = self.pool.wait_leader()

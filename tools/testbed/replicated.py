@@ -68,6 +68,11 @@ class Etcd:
                 return n
         return None
 
+    def wait_follower(self):
+        """The number of a member that another one leads: when it ends, etcd goes on at once."""
+        leads = wait_until(lambda: [n for n in [self.leader()] if n is not None], 20, 'etcd has a leader')[0]
+        return (leads + 1) % len(self.members)
+
     def close(self):
         for member in self.members:
             if member.running:

@@ -2,13 +2,16 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <condition_variable>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "etcd/v3/kv.grpc.pb.h"
+#include "proto/support/mutex.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -19,6 +22,8 @@ using etcdserverpb::KV;
 // A part of a batch, or a page of packs, with what is around it.
 constexpr int kMaxMessageBytes = 64 << 20;
 constexpr int kKeepaliveMs = 2000;
+// etcd finds a new leader sooner, and a member that is asked again has answered or not.
+constexpr absl::Duration kAskTimeout = absl::Seconds(3);
 
 // A PEM file: gRPC wants its text.
 absl::StatusOr<std::string> ReadWhole(const std::string& path) {
@@ -56,6 +61,44 @@ class EtcdClient::Members {
     }
   }
 
+  // What was asked and not answered is given up; nobody is told of that any more.
+  ~Members() {
+    std::set<std::shared_ptr<Question>> asked;
+    {
+      MutexLock lock(mutex_);
+      closing_ = true;
+      asked = asked_;
+    }
+    for (const auto& question : asked) question->context.TryCancel();
+    MutexLock lock(mutex_);
+    while (!asked_.empty()) answered_.wait(lock.native());
+  }
+
+  // A read goes by the member that leads etcd unless it says that an old answer will do: so the
+  // answer of each says that it reaches most of the others, too.
+  void Ask(const std::string& key, EtcdMeters* meters) {
+    for (size_t i = 0; i < stubs_.size(); ++i) {
+      const auto question = std::make_shared<Question>();
+      question->request.set_key(key);
+      question->request.set_keys_only(true);
+      question->context.set_deadline(absl::ToChronoTime(absl::Now() + kAskTimeout));
+      {
+        MutexLock lock(mutex_);
+        asked_.insert(question);
+      }
+      stubs_[i]->async()->Range(
+          &question->context, &question->request, &question->response,
+          [this, question, member = &meters->members[i]](const grpc::Status& status) {
+            MutexLock lock(mutex_);
+            if (!closing_) {
+              *member = status.ok() ? EtcdMeters::Member::kAnswers : EtcdMeters::Member::kAway;
+            }
+            asked_.erase(question);
+            answered_.notify_all();
+          });
+    }
+  }
+
   // Asks the member that answered last. Where that fails it is the next one's turn, whatever the
   // error was: a member without quorum answers, too, and another one may be better off.
   template <typename Request, typename Response>
@@ -72,9 +115,20 @@ class EtcdClient::Members {
   }
 
  private:
+  // To one member, until it is answered.
+  struct Question {
+    grpc::ClientContext context;
+    etcdserverpb::RangeRequest request;
+    etcdserverpb::RangeResponse response;
+  };
+
   const absl::Duration timeout_;
   std::vector<std::unique_ptr<KV::Stub>> stubs_;
   size_t current_ = 0;
+  Mutex mutex_;
+  std::condition_variable answered_;
+  std::set<std::shared_ptr<Question>> asked_ ABSL_GUARDED_BY(mutex_);
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // Files are read once: a certificate that was replaced counts at the next start.
@@ -122,6 +176,10 @@ absl::Status EtcdClient::Compact(int64_t revision) {
   request.set_revision(revision);
   etcdserverpb::CompactionResponse response;
   return members_->Call(&KV::Stub::Compact, request, &response);
+}
+
+void EtcdClient::AskMembers(const std::string& key, EtcdMeters* meters) {
+  members_->Ask(key, meters);
 }
 
 }  // namespace cxlpool::fm

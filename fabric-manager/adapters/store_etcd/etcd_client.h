@@ -27,6 +27,11 @@ class EtcdClient {
   absl::StatusOr<etcdserverpb::TxnResponse> Txn(const etcdserverpb::TxnRequest& request);
   absl::Status Compact(int64_t revision);
 
+  // Asks each member whether it takes part, by a read of `key`, and does not wait for the answers:
+  // `meters`, which outlives this, is told of each on a thread of gRPC's, of one that does not
+  // answer after some seconds. A member that is cut off from the others does not take part.
+  void AskMembers(const std::string& key, EtcdMeters* meters);
+
  private:
   class Members;
   explicit EtcdClient(std::unique_ptr<Members> members);

@@ -100,6 +100,7 @@ absl::Status EtcdRecords::Commit(const StoreBatch& batch) {
   guard_.Applied(batch);
   tail_bytes_ += change.size();
   tail_.push_back({batch.revision, head_.digest, std::move(change)});
+  NoteUsed();
   return absl::OkStatus();
 }
 
@@ -120,6 +121,11 @@ void EtcdRecords::LetGo() {
   AddPut(txn, keys_.Beat(), absl::StrCat(kFree, head_.owner));
   client_->Txn(txn).IgnoreError();  // Then others wait as if this process had been killed.
   broken_ = absl::CancelledError("the store was let go");
+}
+
+// After whatever changes it: a claim, a commit, a fold.
+void EtcdRecords::NoteUsed() const {
+  if (options_.meters != nullptr) options_.meters->used_bytes = BytesUsed();
 }
 
 absl::Status EtcdRecords::Full(size_t wanted) const {
@@ -447,6 +453,7 @@ absl::Status EtcdRecords::NoteFolded(const std::string& text) {
     tail_bytes_ -= tail_.front().bytes.size();
     tail_.pop_front();
   }
+  NoteUsed();
   return absl::OkStatus();
 }
 
@@ -523,7 +530,7 @@ absl::Status EtcdRecords::Settle(const TxnRequest& txn, const std::string& key,
   absl::Status last;
   for (bool again = false; clock_.Elapsed() < deadline; again = true) {
     if (again && cancelled_) return Closing();  // A claim: only then.
-    if (again && options_.resent != nullptr) options_.resent->Add();
+    if (again && options_.meters != nullptr) options_.meters->resent.Add();
     const auto answer = Send(txn);
     if (answer.ok() && answer->succeeded()) return absl::OkStatus();
     if (absl::IsInvalidArgument(answer.status())) return Stuck(answer.status());
@@ -578,6 +585,7 @@ absl::Status EtcdRecords::Claim(const std::string* beat) {
   head_ = claimed;
   head_text_ = ToText(claimed);
   guard_.Reset(head_.epoch, head_.revision);
+  NoteUsed();
   return absl::OkStatus();
 }
 

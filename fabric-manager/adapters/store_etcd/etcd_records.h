@@ -55,6 +55,9 @@ class EtcdRecords {
   // Says that nobody has it any more. Not after a failure.
   void LetGo();
 
+  // As EtcdClient's: only where there are meters.
+  void AskMembers() { client_->AskMembers(keys_.Head(), options_.meters); }
+
   bool wants_to_fold() const {
     return broken_.ok() && (tail_bytes_ > options_.fold_bytes || tail_.size() > kMaxTail);
   }
@@ -77,6 +80,7 @@ class EtcdRecords {
   static constexpr size_t kMaxTail = 4096;  // Changes in the log: it is read 48 at a time.
 
   uint64_t BytesUsed() const { return pack_bytes_ + tail_bytes_; }
+  void NoteUsed() const;
   absl::Status Full(size_t wanted) const;
   absl::Status NoAnswer(const absl::Status& why) const;
   absl::Status Broken(absl::Status status);

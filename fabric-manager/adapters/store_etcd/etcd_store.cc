@@ -19,7 +19,9 @@ namespace {
 class EtcdStore : public Store {
  public:
   EtcdStore(const EtcdStoreOptions& options, std::unique_ptr<EtcdRecords> records)
-      : options_(options), records_(std::move(records)), takeover_(options.takeover) {}
+      : options_(options), records_(std::move(records)), takeover_(options.takeover) {
+    if (options_.meters != nullptr) loop_.Post([this] { AskMembers(); });
+  }
   // Who waits for its turn may be reading, and etcd may not answer: nobody wants that any more.
   ~EtcdStore() override {
     if (!open_ && !CXLPOOL_MUTANT("closing-waits-for-etcd")) records_->Cancel();
@@ -80,6 +82,12 @@ class EtcdStore : public Store {
     loop_.PostAfter(takeover_ / kLooks, [this] { Look(); });
   }
 
+  // Whether this manager leads or stands by. The answers are waited for by nobody.
+  void AskMembers() {
+    records_->AskMembers();
+    loop_.PostAfter(kAskEvery, [this] { AskMembers(); });
+  }
+
   void Check(absl::Status status) {
     if (status.ok()) return;
     LogError("store", status.message());
@@ -126,6 +134,7 @@ class EtcdStore : public Store {
     });
   }
 
+  static constexpr absl::Duration kAskEvery = absl::Seconds(5);
   static constexpr int kLooks = 12;  // Within the time after which a silent owner is followed.
 
   // At full load etcd gets some gigabytes in that time.

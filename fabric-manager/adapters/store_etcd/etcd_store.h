@@ -13,6 +13,8 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_STORE_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_STORE_H_
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,6 +33,20 @@ struct EtcdOptions {
   std::string ca, cert, key;           // PEM files; all empty: no TLS.
   // Of one try. A member that is stopped does not answer at all.
   absl::Duration call_timeout = absl::Seconds(1);
+};
+
+// What the store knows of itself and of etcd, for whoever shows it. Any thread.
+struct EtcdMeters {
+  enum class Member : uint8_t { kNotAsked, kAway, kAnswers };
+
+  explicit EtcdMeters(size_t endpoints) : members(endpoints) {}
+
+  // What had to be sent again, since etcd had not said whether it was done.
+  metrics::Counter resent;
+  // Of EtcdStoreOptions::max_bytes; 0 until something of it is known.
+  std::atomic<uint64_t> used_bytes = 0;
+  // Of each endpoint, in their order, when it was asked last.
+  std::vector<std::atomic<Member>> members;
 };
 
 struct EtcdStoreOptions {
@@ -62,9 +78,8 @@ struct EtcdStoreOptions {
   // without another such call has to end.
   std::function<void(absl::Duration until)> owned_until = {};
 
-  // Counts what had to be sent again, since etcd had not said whether it was done. Outlives the
-  // store; null: nobody counts.
-  metrics::Counter* resent = nullptr;
+  // Outlives the store. Null: nobody counts, and members are not asked one by one.
+  EtcdMeters* meters = nullptr;
 
   // Makes a database of what it is given, as Store::Backup does, at that path; answers its size.
   // Null: no backups, NO_BACKUP. On a thread of the backup's.
