@@ -169,6 +169,14 @@ class ConfigurationTest(unittest.TestCase):
                 self.assertEqual(set(), keys - self.example_words(example), f'not in {example}')
                 self.assertEqual(set(), self.example_words(example) - keys, f'in {example}, and nothing reads it')
 
+    def test_the_example_for_etcd_is_that_of_its_guide(self):
+        """What is to be uncommented names the files that the guide has made."""
+        [store] = re.findall(r'^\[store\]\nkind = "etcd"\n(.*?)^```$', read('docs/replicated.md'), re.M | re.S)
+        settings = store.splitlines()
+        self.assertGreater(len(settings), 3)
+        example = [re.sub(r'\s+#.*', '', line) for line in read('packaging/fm.toml').splitlines()]
+        self.assertEqual([], [line for line in settings if '#' + line not in example])
+
     def test_the_operators_command_has_its_keys_there_too(self):
         keys = set(re.findall(r'(?:\b(?:string|file)|->(?:String|Table))\("(\w+)"', read('tools/cli/settings_file.cc')))
         self.assertLessEqual({'manager', 'ca', 'contexts'}, keys)
