@@ -1,6 +1,8 @@
 """A pool moves from a database into etcd and back, and is backed up there: --copy-store, backup, fsck and --check-empty on real members."""
 
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -8,6 +10,7 @@ import unittest
 import urllib.request
 from pathlib import Path
 
+from testbed.certificates import expire
 from testbed.emulated import EmulatedPool
 from testbed.metrics import Scrape
 from testbed.pool import free_port
@@ -171,8 +174,14 @@ class ReplicaMetricsTest(PoolTest):
         wait_until(stands_by, 30, 'the first one stands by')
 
 
+def section(title):
+    """Of docs/replicated.md."""
+    [text] = re.findall(rf'^### {title}$(.*?)^##', (REPOSITORY / 'docs/replicated.md').read_text(), re.M | re.S)
+    return text
+
+
 class ExampleTest(unittest.TestCase):
-    """packaging/examples/etcd-cxlpool.conf, with the certificates that docs/replicated.md has made."""
+    """packaging/examples/etcd-cxlpool.conf, with the certificates that docs/replicated.md has made, and what is done there to the members."""
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix='cxlpool-test-')
@@ -180,24 +189,86 @@ class ExampleTest(unittest.TestCase):
         self.directory = Path(directory.name)
         self.pki('init')
         self.pki('issue', 'operator', 'fm-a')
+        self.ports = {(name, role): free_port() for name in 'abc' for role in ('2379', '2380')}
+        self.members = {}
+        for name in 'abc':
+            self.pki('issue', 'manager', f'etcd-{name}', '--dns', f'etcd-{name}')
+            self.pki('issue', 'host', f'etcd-{name}')
+            self.start_member(name)
 
     def pki(self, *words):
         subprocess.run([BUILD / 'bin/cxlpool', 'pki', *words, '--dir', self.directory / 'pki'], check=True, capture_output=True)
 
-    def test_its_members_serve_a_manager(self):
+    def here(self, text):
+        """With the addresses that members have in this test."""
+        return re.sub(r'etcd-([abc]):(\d+)', lambda found: f'127.0.0.1:{self.ports[found[1], found[2]]}', text)
+
+    def start_member(self, name, more=()):
+        """As the example says, and `more`: pairs of key and value."""
         example = (REPOSITORY / 'packaging/examples/etcd-cxlpool.conf').read_text()
-        ports = {(name, role): free_port() for name in 'abc' for role in ('2379', '2380')}
+        own = {'ETCD_DATA_DIR': str(self.directory / name)}
+        for key, value in [*re.findall(r'(ETCD_\w+)=(\S+)', re.sub(r'(?m)^#.*', '', example)), *more]:
+            value = value.replace('/etc/etcd/pki', str(self.directory / 'pki')).replace('0.0.0.0', f'etcd-{name}')
+            if not key.endswith('CLUSTER'):
+                value = value.replace('etcd-a', f'etcd-{name}')
+            own[key] = self.here(value)
+        self.members[name] = Daemon(f'etcd-{name}', [etcd_program()], self.directory / f'{name}.log', own).start()
+        self.addCleanup(self.members[name].kill)
+
+    def etcdctl(self, command, status=0):
+        """A line of the guide, where the certificates are; what it says."""
+        words = [str(etcd_program().with_name('etcdctl')), '--command-timeout', '3s', *shlex.split(self.here(command))[1:]]
+        done = subprocess.run(words, cwd=self.directory / 'pki', capture_output=True, text=True, timeout=60)
+        if status is not None:
+            self.assertEqual(status, done.returncode, f'{command}\n{done.stdout}{done.stderr}')
+        return done.stdout + done.stderr
+
+    HEALTH = ('etcdctl --endpoints etcd-a:2379,etcd-b:2379,etcd-c:2379 --cacert ca.pem --cert operator-fm-a.pem --key operator-fm-a.key '
+              'endpoint health')
+
+    def wait_healthy(self, members=3):
+        wait_until(lambda: self.etcdctl(self.HEALTH, status=None).count('is healthy') == members, 30, f'{members} members are well')
+
+    def test_a_member_is_replaced(self):
+        self.wait_healthy()
+        text = section('Replace a member')
+        listed, remove, add = re.findall(r'^etcdctl .*$', text, re.M)
+        put, get = (f'{listed.removesuffix("member list")}{words}' for words in ('put what stays', 'get what'))
+        self.etcdctl(put)
+        self.members['c'].kill()
+        shutil.rmtree(self.directory / 'c')
+        [lost] = re.findall(r'^(\w+), \w+, etcd-c,', self.etcdctl(listed), re.M)
+        for change in (remove.replace(' ID', f' {lost}'), add):
+            # It may say that it has to be tried again: the members have run for a moment only.
+            wait_until(lambda: 'unhealthy cluster' not in self.etcdctl(change, status=None), 30, change)
+        more = re.findall(r'^Environment=(\w+)=(\S+)$', text, re.M)
+        self.assertEqual(1, len(more))
+        self.start_member('c', more)
+        self.wait_healthy()
+        self.assertEqual(3, self.etcdctl(listed).count(', started, '))
+        # It counts: another one may fail now, and what was there before is there.
+        self.members['a'].kill()
+        self.wait_healthy(2)
+        self.assertIn('stays', self.etcdctl(get.replace('etcd-a:2379,etcd-b:2379', 'etcd-c:2379')))
+        # And it starts again as it is.
+        self.members['c'].kill()
+        self.start_member('c', more)
+        self.wait_healthy(2)
+
+    def test_certificates_that_ended_are_renewed(self):
+        self.wait_healthy()
+        pki = self.directory / 'pki'
         for name in 'abc':
-            self.pki('issue', 'manager', f'etcd-{name}', '--dns', f'etcd-{name}')
-            self.pki('issue', 'host', f'etcd-{name}')
-            own = {'ETCD_DATA_DIR': str(self.directory / name)}
-            for key, value in re.findall(r'(ETCD_\w+)=(\S+)', re.sub(r'(?m)^#.*', '', example)):
-                value = value.replace('/etc/etcd/pki', str(self.directory / 'pki')).replace('0.0.0.0', f'etcd-{name}')
-                if not key.endswith('CLUSTER'):
-                    value = value.replace('etcd-a', f'etcd-{name}')
-                own[key] = re.sub(r'etcd-([abc]):(\d+)', lambda found: f'127.0.0.1:{ports[found[1], found[2]]}', value)
-            member = Daemon(f'etcd-{name}', [etcd_program()], self.directory / f'{name}.log', own).start()
-            self.addCleanup(member.kill)
+            expire(pki, f'manager-etcd-{name}')
+        self.assertEqual(0, self.etcdctl(self.HEALTH, status=None).count('is healthy'))
+        lines = re.findall(r'^cxlpool pki (renew (?:manager|host) etcd-a) --dir /root/etcd-pki$', section('Certificates of etcd'), re.M)
+        self.assertEqual(2, len(lines))
+        for name in 'abc':
+            for line in lines:
+                self.pki(*line.replace('etcd-a', f'etcd-{name}').split())
+        self.wait_healthy()
+
+    def test_its_members_serve_a_manager(self):
         pki = self.directory / 'pki'
         config = self.directory / 'fm.toml'
         config.write_text(f'''
@@ -206,7 +277,7 @@ address = "unix:{self.directory}/fm.sock"
 insecure = true
 [store]
 kind = "etcd"
-endpoints = {[f'localhost:{ports[name, "2379"]}' for name in 'abc']}
+endpoints = {[f'localhost:{self.ports[name, "2379"]}' for name in 'abc']}
 ca = "{pki}/ca.pem"
 cert = "{pki}/operator-fm-a.pem"
 key = "{pki}/operator-fm-a.key"
