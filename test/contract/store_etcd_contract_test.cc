@@ -370,6 +370,51 @@ TEST(EtcdStoreTest, AStandbyFollowsAndTakesOverOnceTheOwnerIsSilent) {
   }
 }
 
+// It is twice as large as the log that is left between two commits, so the owner folds it at once
+// while the standby reads it.
+TEST(EtcdStoreTest, AStandbyFollowsThroughACommitOfExactlyTheLimits) {
+  const absl::Duration patient = 2 * kTakeover;  // Either works on 64 MiB meanwhile.
+  const auto as_run = EtcdStoreOptions();
+  EtcdHarness harness(as_run.fold_bytes, as_run.fold_step_bytes);
+  harness.options().history = as_run.history;
+  harness.options().takeover = patient;
+  StoreClient owner(harness.Make());
+  const auto opened = owner.Open();
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  ASSERT_GT(opened->limits.max_batch_bytes, as_run.fold_bytes);
+  ASSERT_TRUE(owner.CommitNext({{1, "before"}}).ok());
+  Standby standby(harness.Make());
+  const auto knows = [&](size_t rows) {
+    MutexLock lock(standby.mutex);
+    return standby.rows.size() == rows;
+  };
+  const auto wait_until_it_knows = [&](size_t rows) {
+    const absl::Time end = absl::Now() + absl::Seconds(60);
+    while (!knows(rows) && absl::Now() < end) {
+      owner.store().Beat();
+      absl::SleepFor(patient / 10);
+    }
+    return knows(rows);
+  };
+  ASSERT_TRUE(wait_until_it_knows(1));
+
+  std::vector<Row> rows = LargestBatch(opened->limits);
+  Model model;
+  for (const Row& row : rows) model[row.key] = row.value;
+  const absl::Status largest = owner.CommitNext(std::move(rows));
+  ASSERT_TRUE(largest.ok()) << largest;
+  model[opened->limits.max_batch_rows + 1] = "after";
+  ASSERT_TRUE(owner.CommitNext({{opened->limits.max_batch_rows + 1, "after"}}).ok());
+  ASSERT_TRUE(wait_until_it_knows(model.size()));
+  ASSERT_TRUE(standby.is_waiting()) << "an owner that lives was deposed";
+  const auto image = standby.Wait();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_TRUE(image->rows.empty());
+  EXPECT_EQ(image->revision, owner.revision());
+  MutexLock lock(standby.mutex);
+  EXPECT_TRUE(standby.rows == model);
+}
+
 TEST(EtcdStoreTest, OneOfTwoThatFindNothingHasItAndTheOtherFollows) {
   EtcdHarness harness;
   harness.options().takeover = kTakeover;
