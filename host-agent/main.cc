@@ -123,7 +123,7 @@ class Agent {
     agent->tls_ = tls;
     absl::StatusOr<AgentOptions> options = OptionsOf(config);
     if (!options.ok()) return options.status();
-    auto link = MakeGrpcManagerLink(LinkOptionsOf(config, std::move(tls)));
+    auto link = MakeGrpcManagerLink(LinkOptionsOf(config, std::move(tls), options->incarnation));
     if (!link.ok()) return link.status();
     agent->link_ = *std::move(link);
     if (config.adapter == AgentConfig::Adapter::kShared) {
@@ -394,7 +394,8 @@ int Check(const std::string& config_file, bool json, bool offline) {
       if (!tls.ok()) return tls.status();
       const absl::StatusOr<v1::Hello> hello = QuestionOf(config);
       if (!hello.ok()) return hello.status();
-      return AskManager(LinkOptionsOf(config, *std::move(tls)), *hello, kAskTimeout);
+      return AskManager(LinkOptionsOf(config, *std::move(tls), hello->incarnation()), *hello,
+                        kAskTimeout);
     };
   }
   const std::vector<Finding> findings = CheckAgent(HostFiles(), config_file, questions);

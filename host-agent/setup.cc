@@ -32,13 +32,16 @@ AgentOptions CoreOptionsOf(const AgentConfig& config, const AgentSelf& self) {
 }
 
 // All managers have certificates of one name: which of them is dialled does not matter.
-GrpcLinkOptions LinkOptionsOf(const AgentConfig& config, std::shared_ptr<TlsSource> tls) {
+GrpcLinkOptions LinkOptionsOf(const AgentConfig& config, std::shared_ptr<TlsSource> tls,
+                              const std::string& boot_id) {
   GrpcLinkOptions options;
   options.addresses = config.managers;
   options.tls = std::move(tls);
   if (config.tls.has_value() && !CXLPOOL_MUTANT("server-name-is-lost")) {
     options.server_name = config.tls->server_name;
   }
+  options.epoch_path = RunFile(config, "epoch");
+  options.boot_id = boot_id;
   return options;
 }
 

@@ -31,7 +31,8 @@ struct AgentSelf {
 
 AgentOptions CoreOptionsOf(const AgentConfig& config, const AgentSelf& self);
 // `tls` as LoadTlsOf answers it.
-GrpcLinkOptions LinkOptionsOf(const AgentConfig& config, std::shared_ptr<TlsSource> tls);
+GrpcLinkOptions LinkOptionsOf(const AgentConfig& config, std::shared_ptr<TlsSource> tls,
+                              const std::string& boot_id);
 EmulatedOptions EmulatedOptionsOf(const AgentConfig& config);
 EmulatedEventsOptions EmulatedEventsOptionsOf(const AgentConfig& config);
 LinuxHostMemoryOptions LinuxOptionsOf(const AgentConfig& config);

@@ -161,9 +161,11 @@ TEST(AgentSetupTest, EveryKeyReachesItsPart) {
   EXPECT_EQ(observe, absl::Seconds(3));
   EXPECT_EQ(deadline, absl::Seconds(11));
 
-  const GrpcLinkOptions link = LinkOptionsOf(config, nullptr);
+  const GrpcLinkOptions link = LinkOptionsOf(config, nullptr, "boot-1");
   EXPECT_EQ(link.addresses, (std::vector<std::string>{"fm:7600", "fm-2:7600"}));
   EXPECT_EQ(link.server_name, "fm.site");
+  EXPECT_EQ(link.epoch_path, "/run/agent/epoch");
+  EXPECT_EQ(link.boot_id, "boot-1");
 
   const LocalServerOptions local = ServerOptionsOf(config);
   const auto& [path, connections, of_one_uid, idle_timeout, send_timeout] = local;

@@ -1,18 +1,22 @@
 #include "host-agent/rpc/grpc_manager_link.h"
 
 #include <grpcpp/create_channel.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <random>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cxlpool/v1/host_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
 #include "host-agent/rpc/session_stream.h"
 #include "host-agent/rpc/unary_calls.h"
 #include "host-agent/service/backoff.h"
+#include "host-agent/support/run_file.h"
 #include "proto/support/address.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
@@ -42,6 +46,27 @@ constexpr absl::Duration kMaxHeartbeat = absl::Minutes(1);
 constexpr absl::Duration kSettled = absl::Seconds(1);
 constexpr absl::Duration kDiagnosisTimeout = absl::Seconds(2);
 
+// Of the file of the highest epoch.
+constexpr char kEpochText[] = "epoch";
+constexpr size_t kMaxEpochBytes = 256;
+
+// The highest epoch that the agents before this one have met in this boot. 0: none; or their file
+// does not say it, which is as if there were none.
+uint64_t ReadEpoch(const std::string& path, const std::string& boot_id) {
+  if (path.empty()) return 0;
+  const auto lines = ReadRunFile(path, kMaxEpochBytes, kEpochText, boot_id);
+  uint64_t epoch = 0;
+  if (lines.has_value() && lines->size() == 1 && absl::SimpleAtoi(lines->front(), &epoch)) {
+    return epoch;
+  }
+  if (::access(path.c_str(), F_OK) == 0) {
+    LogWarning(kSubject, path,
+               " does not say under which epoch a manager has led in this boot: the one that "
+               "answers first is believed");
+  }
+  return 0;
+}
+
 absl::Status ProtocolError(const std::string& message) {
   return Refuse(absl::StatusCode::kInternal, "PROTOCOL_ERROR",
                 absl::StrCat("the fabric manager ", message), "update the agent or the manager");
@@ -69,6 +94,7 @@ class GrpcManagerLink final : public ManagerLink {
       : options_(options),
         backoff_(options.backoff_min, options.backoff_max, std::random_device()()),
         calls_(options.call_timeout),
+        highest_epoch_(ReadEpoch(options.epoch_path, options.boot_id)),
         rotation_(options.addresses),
         said_(options.addresses.size()),
         wire_(std::make_shared<Wire>(options, options.addresses.front())),
@@ -161,6 +187,8 @@ class GrpcManagerLink final : public ManagerLink {
   void OnHello(uint64_t attempt, absl::StatusOr<v1::Hello> hello);
   void OnMessage(uint64_t attempt, v1::ManagerMessage message);
   void OnWelcome(v1::ManagerMessage message);
+  absl::Status LowerEpoch(uint64_t epoch) const;
+  void KeepEpoch(uint64_t epoch);
   void Beat(uint64_t attempt);
   void OnWelcomeTimeout(uint64_t attempt);
   void Refused(uint64_t attempt, const absl::Status& why) { Lost(attempt, why, IsPermanent(why)); }
@@ -207,7 +235,7 @@ class GrpcManagerLink final : public ManagerLink {
   absl::Duration welcomed_at_;
   uint64_t written_ = 0;  // Of the session's messages, and since when it is so many or all.
   absl::Duration written_at_;
-  uint64_t highest_epoch_ = 0;  // That a manager has led under.
+  uint64_t highest_epoch_;  // That a manager has led under, in this boot.
 
   mutable Mutex mutex_;
   std::condition_variable streams_gone_;
@@ -312,19 +340,42 @@ void GrpcManagerLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
   }
 }
 
+// The remedy names the file that outlives a restart: where etcd was put back to an earlier state the
+// manager is right, and the file is what has to go.
+absl::Status GrpcManagerLink::LowerEpoch(uint64_t epoch) const {
+  const std::string& kept = options_.epoch_path;
+  return Refuse(
+      absl::StatusCode::kUnavailable, "LOWER_EPOCH",
+      absl::StrCat("the fabric manager at ", Address(), " leads under epoch ", epoch,
+                   ", and one has led under epoch ", highest_epoch_),
+      absl::StrCat("see which managers run (`cxlpool status`), and stop the one that was replaced; "
+                   "if the store was put back to an earlier state, ",
+                   kept.empty() ? "" : absl::StrCat("remove ", kept, " and "), "restart the agent"),
+      {{"epoch", absl::StrCat(epoch)}});
+}
+
+// It is written down before anything is done that its manager asks for: the next agent of this boot
+// knows it however this one ends. Where it cannot be, the agent works on: what brings memory here
+// must not depend on it.
+void GrpcManagerLink::KeepEpoch(uint64_t epoch) {
+  if (epoch <= highest_epoch_) return;
+  highest_epoch_ = epoch;
+  if (options_.epoch_path.empty() || CXLPOOL_MUTANT("epoch-is-not-kept")) return;
+  const int error =
+      WriteRunFile(options_.epoch_path, kEpochText, options_.boot_id, absl::StrCat(epoch, "\n"));
+  if (error == 0) return;
+  LogWarning(kSubject, options_.epoch_path, " cannot be written: ", std::strerror(error),
+             "; the next agent of this boot does not know that a manager before this one was "
+             "replaced (make room in /run, and see that the directory is the agent's own)");
+}
+
 // A manager that was replaced may not know it yet: what it wants of this host is no longer true.
 void GrpcManagerLink::OnWelcome(v1::ManagerMessage message) {
   const uint64_t epoch = message.welcome().epoch();
   if (epoch != 0 && epoch < highest_epoch_ && !CXLPOOL_MUTANT("lower-epoch-accepted")) {
-    return Lost(attempt_,
-                Refuse(absl::StatusCode::kUnavailable, "LOWER_EPOCH",
-                       absl::StrCat("the fabric manager at ", Address(), " leads under epoch ",
-                                    epoch, ", and one has led under epoch ", highest_epoch_),
-                       "see which managers run (`cxlpool status`), and stop the one that "
-                       "was replaced; if the store is a restored copy, restart the agent",
-                       {{"epoch", absl::StrCat(epoch)}}));
+    return Lost(attempt_, LowerEpoch(epoch));
   }
-  highest_epoch_ = std::max(highest_epoch_, epoch);
+  KeepEpoch(epoch);
   said_.assign(said_.size(), "");
   session_ = message.session();
   welcomed_at_ = written_at_ = clock_.Elapsed();

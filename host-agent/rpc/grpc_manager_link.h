@@ -8,7 +8,7 @@
 //
 // Of several managers one leads, and the link finds it (manager_rotation.h): the backoff comes
 // after a round of all of them. A manager that leads under a lower epoch than one that was met
-// before has been replaced, and gets no session.
+// before, by this agent or by one before it in this boot, has been replaced, and gets no session.
 #ifndef CXLPOOL_HOST_AGENT_RPC_GRPC_MANAGER_LINK_H_
 #define CXLPOOL_HOST_AGENT_RPC_GRPC_MANAGER_LINK_H_
 
@@ -29,6 +29,10 @@ struct GrpcLinkOptions {
   std::vector<std::string> addresses;      // Each as gRPC has it: HOST:PORT, or unix:PATH.
   std::shared_ptr<TlsSource> tls;          // Null: without TLS; unix: and loopback addresses only.
   std::string server_name = "fm.cxlpool";  // What the manager's certificate must be for.
+
+  // Where the highest epoch is kept for the next agent of the boot `boot_id` (run_file.h); empty:
+  // nowhere.
+  std::string epoch_path, boot_id;
 
   absl::Duration backoff_min = absl::Milliseconds(200);
   absl::Duration backoff_max = absl::Seconds(5);

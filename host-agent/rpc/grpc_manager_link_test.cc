@@ -372,6 +372,55 @@ TEST_F(GrpcManagerLinkTest, InsecureAddressOffThisMachineIsRefused) {
   EXPECT_EQ(ReasonOf(MakeGrpcManagerLink(options_).status()), "INSECURE_ADDRESS");
 }
 
+// An agent is killed and the next one starts, again and again: each time one manager welcomes it.
+TEST_F(GrpcManagerLinkTest, TheNextAgentOfABootRefusesAManagerThatWasReplaced) {
+  std::string directory =
+      (std::filesystem::temp_directory_path() / "cxlpool-epoch-XXXXXX").string();
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  options_.epoch_path = directory + "/epoch";
+  options_.boot_id = "boot-1";
+  options_.backoff_min = options_.backoff_max = absl::Hours(1);  // One session each.
+  size_t sessions = 0;
+  const auto obeys = [&](uint64_t epoch) {
+    const size_t before = welcomes_.size(), lost_before = lost_.size();  // Nothing runs.
+    Dial();
+    FakeSession* const session = manager_.Session(sessions++);
+    if (session == nullptr) return false;
+    v1::ManagerMessage welcome = Welcome();
+    welcome.mutable_welcome()->set_epoch(epoch);
+    session->Say(std::move(welcome));
+    EXPECT_TRUE(
+        heard_.Await([&] { return welcomes_.size() > before || lost_.size() > lost_before; }));
+    link_->Stop();
+    return welcomes_.size() > before;
+  };
+  EXPECT_TRUE(obeys(8));
+  EXPECT_FALSE(obeys(7));
+  ASSERT_FALSE(lost_.empty());
+  EXPECT_EQ(ReasonOf(lost_.back().first), "LOWER_EPOCH");
+  EXPECT_THAT(RefusalOf(lost_.back().first)->remedy,
+              HasSubstr("remove " + options_.epoch_path + " and restart the agent"));
+  EXPECT_TRUE(obeys(8)) << "it leads still";
+  EXPECT_TRUE(obeys(9));
+  EXPECT_FALSE(obeys(8));
+  // As the remedy says.
+  std::filesystem::remove(options_.epoch_path);
+  EXPECT_TRUE(obeys(6));
+  EXPECT_FALSE(obeys(5));
+  // Files that say nothing: of another boot, and damaged.
+  options_.boot_id = "boot-2";
+  EXPECT_TRUE(obeys(4));
+  for (const char* text : {"", "cxlpool epoch 1 boot-2\n", "cxlpool epoch 1 boot-2\n7x\n"}) {
+    std::ofstream(options_.epoch_path) << text;
+    EXPECT_TRUE(obeys(3)) << text;
+    EXPECT_FALSE(obeys(2)) << "it is written anew";
+  }
+  // A folder that is not there: nothing is kept, and the agent works.
+  std::filesystem::remove_all(directory);
+  EXPECT_TRUE(obeys(9));
+  EXPECT_TRUE(obeys(8));
+}
+
 // A second manager beside the first.
 class SeveralManagersTest : public GrpcManagerLinkTest {
  protected:
