@@ -8,6 +8,7 @@
 #include "fabric-manager/rpc/grpc_front.h"
 #include "fabric-manager/rpc/refused_peers.h"
 #include "grpc/health/v1/health.pb.h"
+#include "proto/support/mutant.h"
 #include "proto/support/peer_identity.h"
 #include "proto/support/refusal.h"
 #include "proto/support/status_wire.h"
@@ -36,6 +37,7 @@ class NotServing final : public grpc::ServerGenericBidiReactor {
   explicit NotServing(const grpc::Status& end) {
     grpc::health::v1::HealthCheckResponse response;
     response.set_status(grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+    if (CXLPOOL_MUTANT("standby-serves")) response.set_status(response.SERVING);
     answer_ = ToBytes(response);
     StartWriteAndFinish(&answer_, grpc::WriteOptions(), end);
   }

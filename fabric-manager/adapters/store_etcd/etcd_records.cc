@@ -534,6 +534,8 @@ absl::Status EtcdRecords::Settle(const TxnRequest& txn, const std::string& key,
     const auto answer = Send(txn);
     if (answer.ok() && answer->succeeded()) return absl::OkStatus();
     if (absl::IsInvalidArgument(answer.status())) return Stuck(answer.status());
+    const bool no_space = absl::IsResourceExhausted(answer.status());
+    if (no_space && CXLPOOL_MUTANT("no-space-is-a-refusal")) return Full(0);
     last = answer.status();
     if (answer.ok()) {
       const auto head = ValueOf(keys_.Head());
