@@ -18,6 +18,7 @@
 #include "grpc/reflection/v1alpha/reflection.pb.h"
 #include "proto/support/token.h"
 #include "test/rigs/caller_fixture.h"
+#include "tools/pki/pki.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -35,6 +36,7 @@ enum class Kind {
   kManager,     // A manager's: it calls nobody.
   kNoIdentity,  // A certificate that does not say who it is for, or none where none is needed.
   kBadToken,    // A token that does not count.
+  kRevoked,     // A certificate or an identity that is revoked, whatever is bound to it.
   kNobody,      // No connection: no certificate of the pool.
 };
 
@@ -135,6 +137,8 @@ std::string Expected(Kind kind, const std::string& path) {
       return "NO_IDENTITY";
     case Kind::kBadToken:
       return "BAD_TOKEN";
+    case Kind::kRevoked:
+      return "CERTIFICATE_REVOKED";
     case Kind::kNobody:
       return "MANAGER_UNREACHABLE";
   }
@@ -218,6 +222,7 @@ TEST_F(RightsTest, EveryMethodByEveryKindOfCaller) {
       {"an operator of another authority", Kind::kNobody,
        Channel(Leaf(alice, {.issuer = &other_authority_}))},
       {"an operator whose time is over", Kind::kNobody, Channel(Leaf(alice, {.expired = true}))},
+      {"a host whose time is over", Kind::kNobody, Channel(Leaf(host, {.expired = true}))},
       {"nobody", Kind::kNobody, Channel({})},
       {"somebody without TLS", Kind::kNobody,
        grpc::CreateChannel(address_, grpc::InsecureChannelCredentials())},
@@ -244,7 +249,15 @@ TEST_F(RightsTest, EveryMethodByEveryRole) {
     ASSERT_EQ(Unbind(whose + "gone"), "");
     ASSERT_EQ(Bind(whose + "ended", v1::ADMIN, absl::Now() + absl::Seconds(2)), "");
     ASSERT_EQ(Bind(whose + "later", v1::OPERATOR, absl::Now() + absl::Hours(1)), "");
+    ASSERT_EQ(Bind(whose + "revoked", v1::ADMIN), "");
+    ASSERT_EQ(Revoke(whose + "revoked"), "");
   }
+  const std::string host = "cxlpool://host/host-b";
+  ASSERT_EQ(Revoke(host), "");
+  const Pair lost = Leaf(user + "admin");
+  const auto shown = pki::ShowCertificate(Write("lost.pem", lost.cert));
+  ASSERT_TRUE(shown.ok()) << shown.status();
+  ASSERT_EQ(Revoke(shown->serial), "");
   const v1::GetSelfRequest who;
   for (const auto& [whose, none] : {std::pair(user, "NO_ROLE"), std::pair(site, "NOT_ENROLLED")}) {
     const auto ended = ChannelOf(whose + "ended");
@@ -256,7 +269,9 @@ TEST_F(RightsTest, EveryMethodByEveryRole) {
       {"who bound them", Kind::kAdmin, operator_},
       {"an operator that nobody bound", Kind::kNoRole, ChannelOf(user + "bob")},
       {"an identity of the site that nobody bound", Kind::kStranger, ChannelOf(site + "bob")},
-      {"a host", Kind::kHost, ChannelOf("cxlpool://host/host-a")}};
+      {"a host", Kind::kHost, ChannelOf("cxlpool://host/host-a")},
+      {"a host that is revoked", Kind::kRevoked, ChannelOf(host)},
+      {"an admin by a certificate that is revoked", Kind::kRevoked, Channel(lost)}};
   for (const std::string& whose : {user, site}) {
     const Kind none = whose == user ? Kind::kNoRole : Kind::kStranger;
     callers.push_back({whose + "admin", Kind::kAdmin, ChannelOf(whose + "admin")});
@@ -270,6 +285,7 @@ TEST_F(RightsTest, EveryMethodByEveryRole) {
     callers.push_back({whose + "gone", none, ChannelOf(whose + "gone")});
     callers.push_back({whose + "ended", none, ChannelOf(whose + "ended")});
     callers.push_back({whose + "later", Kind::kOperator, ChannelOf(whose + "later")});
+    callers.push_back({whose + "revoked", Kind::kRevoked, ChannelOf(whose + "revoked")});
   }
   TryAll(callers);
   EXPECT_EQ(Unbind(user + "admin"), "");
@@ -294,6 +310,8 @@ TEST_F(RightsTest, EveryMethodByEveryToken) {
   const std::string again = create("again", v1::ADMIN, later);
   ASSERT_EQ(Unbind("cxlpool://token/again"), "");
   create("again", v1::VIEWER, later);
+  const std::string revoked = create("revoked", v1::ADMIN, later);
+  ASSERT_EQ(Revoke("cxlpool://token/revoked"), "");
   const std::string lower = create("lower", v1::ADMIN, later);
   ASSERT_EQ(Bind("cxlpool://token/lower", v1::VIEWER, later), "") << "it keeps its text";
   const auto ended = ChannelWith(create("ended", v1::ADMIN, absl::Now() + absl::Seconds(2)));
@@ -308,7 +326,9 @@ TEST_F(RightsTest, EveryMethodByEveryToken) {
       {"of a tenant", Kind::kTenant, ChannelWith(create("tenant", v1::TENANT, later))},
       {"of a scheduler", Kind::kTenant, ChannelWith(create("batch", v1::SCHEDULER, later))},
       {"one whose role was changed", Kind::kViewer, ChannelWith(lower)},
-      {"one that was revoked", Kind::kBadToken, ChannelWith(gone)},
+      {"one that was taken back", Kind::kBadToken, ChannelWith(gone)},
+      {"one whose identity is revoked", Kind::kRevoked, ChannelWith(revoked)},
+      {"the same beside an admin's certificate", Kind::kRevoked, ChannelWith(revoked, alice)},
       {"one of a name that another has now", Kind::kBadToken, ChannelWith(again)},
       {"one that has ended", Kind::kBadToken, ended},
       {"one that nobody made", Kind::kBadToken, ChannelWith(NewToken("viewer"))},
@@ -343,11 +363,7 @@ TEST_F(RightsTest, ATokenWhoseIdentityIsRevokedIsRefused) {
   watch.Skip();
   const v1::GetSelfRequest who;
   ASSERT_EQ(Ask(bare, "AccessService/GetSelf", who), "");
-  v1::RevokeCertificateRequest revoke;
-  revoke.set_request_id(NewId());
-  revoke.set_subject("cxlpool://token/leaked");
-  revoke.set_reason("it leaked");
-  ASSERT_EQ(Ask(operator_, "InventoryService/RevokeCertificate", revoke), "");
+  ASSERT_EQ(Revoke("cxlpool://token/leaked"), "");
   EXPECT_EQ(Ask(bare, "AccessService/GetSelf", who), "CERTIFICATE_REVOKED");
   EXPECT_EQ(Ask(beside, "AccessService/GetSelf", who), "CERTIFICATE_REVOKED");
   v1::WatchRegionsResponse response;

@@ -38,19 +38,10 @@ class TenantRightsTest : public CallerFixture {
  protected:
   void SetUp() override {
     CallerFixture::SetUp();
-    for (const auto& [tenant, quota] :
-         {std::pair("ml", kOwnQuota), std::pair("giraffe", kOthersQuota)}) {
-      v1::SetTenantRequest set;
-      set.mutable_tenant()->set_name(absl::StrCat("tenants/", tenant));
-      set.mutable_tenant()->set_quota_bytes(quota);
-      ASSERT_EQ(Ask(operator_, "InventoryService/SetTenant", set), "");
-    }
-    for (const auto& [host, tenant] : {std::pair("host-a", "ml"), std::pair("host-b", "giraffe")}) {
-      v1::EnrolHostRequest enrol;
-      enrol.set_host(absl::StrCat("hosts/", host));
-      enrol.add_tenants(absl::StrCat("tenants/", tenant));
-      ASSERT_EQ(Ask(operator_, "InventoryService/EnrolHost", enrol), "");
-    }
+    ASSERT_EQ(MakeTenant("ml", kOwnQuota), "");
+    ASSERT_EQ(MakeTenant("giraffe", kOthersQuota), "");
+    ASSERT_EQ(EnrolFor("host-a", "ml"), "");
+    ASSERT_EQ(EnrolFor("host-b", "giraffe"), "");
     MakeHostsUsable();
     ASSERT_EQ(Bind("cxlpool://operator/alice", v1::ADMIN), "");
     ASSERT_EQ(BindTo(kBob, v1::TENANT, {"ml"}), "");
@@ -64,14 +55,6 @@ class TenantRightsTest : public CallerFixture {
     }
   }
 
-  std::string BindTo(const std::string& identity, v1::Role role,
-                     const std::vector<std::string>& tenants) {
-    v1::SetRoleBindingRequest request = ToBind(identity, role);
-    for (const std::string& tenant : tenants) {
-      request.mutable_role_binding()->add_tenants("tenants/" + tenant);
-    }
-    return Ask(operator_, "AccessService/SetRoleBinding", request);
-  }
   static v1::AllocateRegionRequest Wanted(const std::string& id, const std::string& tenant = "ml") {
     v1::AllocateRegionRequest allocate;
     allocate.set_request_id(NewId());
@@ -248,10 +231,7 @@ TEST_F(TenantRightsTest, ATenantGoesOnceNoHostIsForIt) {
     return AskOf<v1::RemoveTenantRequest>(operator_, "InventoryService/RemoveTenant", "tenants/ml");
   };
   EXPECT_EQ(remove(), "TENANT_HAS_HOSTS");
-  v1::EnrolHostRequest enrol;
-  enrol.set_host("hosts/host-a");
-  enrol.add_tenants("tenants/giraffe");
-  ASSERT_EQ(Ask(operator_, "InventoryService/EnrolHost", enrol), "");
+  ASSERT_EQ(EnrolFor("host-a", "giraffe"), "");
   EXPECT_EQ(remove(), "");
 }
 

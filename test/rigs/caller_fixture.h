@@ -171,6 +171,36 @@ class CallerFixture : public testing::Test {
                    absl::Time end = absl::InfiniteFuture()) {
     return Ask(operator_, "AccessService/SetRoleBinding", ToBind(identity, role, end));
   }
+  // For tenants.
+  std::string BindTo(const std::string& identity, v1::Role role,
+                     const std::vector<std::string>& tenants) {
+    v1::SetRoleBindingRequest request = ToBind(identity, role);
+    for (const std::string& tenant : tenants) {
+      request.mutable_role_binding()->add_tenants("tenants/" + tenant);
+    }
+    return Ask(operator_, "AccessService/SetRoleBinding", request);
+  }
+  std::string MakeTenant(const std::string& tenant, uint64_t quota_bytes) {
+    v1::SetTenantRequest set;
+    set.mutable_tenant()->set_name("tenants/" + tenant);
+    set.mutable_tenant()->set_quota_bytes(quota_bytes);
+    return Ask(operator_, "InventoryService/SetTenant", set);
+  }
+  // For this tenant and no other.
+  std::string EnrolFor(const std::string& host, const std::string& tenant) {
+    v1::EnrolHostRequest enrol;
+    enrol.set_host("hosts/" + host);
+    enrol.add_tenants("tenants/" + tenant);
+    return Ask(operator_, "InventoryService/EnrolHost", enrol);
+  }
+  // Whoever shows a certificate with this serial number or identity, or a token of this identity.
+  std::string Revoke(const std::string& subject) {
+    v1::RevokeCertificateRequest revoke;
+    revoke.set_request_id(NewId());
+    revoke.set_subject(subject);
+    revoke.set_reason("it leaked");
+    return Ask(operator_, "InventoryService/RevokeCertificate", revoke);
+  }
   std::string Unbind(const std::string& identity) {
     v1::RemoveRoleBindingRequest request;
     request.set_identity(identity);
