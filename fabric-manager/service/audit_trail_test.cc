@@ -124,15 +124,42 @@ TEST_F(AuditTrailTest, WhatChangesNothingHasNoRow) {
   writer->Submit(
       Audit{}, [](const PoolState&, PlanContext&) { return Proposal{}; },
       [](const absl::StatusOr<Committed>&) {});
+  Settle();
+  EXPECT_TRUE(Read().rows.empty());
+}
+
+// Otherwise its revision would look like that of a change whose record is missing.
+TEST_F(AuditTrailTest, ACommitWithoutAChangeSaysWhatItIsFor) {
   writer->Submit(
       Audit{},
       [](const PoolState&, PlanContext& context) {
-        context.next_id();  // Which costs a commit of its own.
+        context.next_id();
         return Proposal{};
       },
       [](const absl::StatusOr<Committed>&) {});
   Settle();
-  EXPECT_TRUE(Read().rows.empty());
+  writer->Submit(
+      Audit{},
+      [](const PoolState&, PlanContext&) {
+        Proposal proposal;
+        proposal.commits = true;
+        return proposal;
+      },
+      [](const absl::StatusOr<Committed>&) {});
+  Settle();
+  SetTenant("a", 1);
+  Settle();
+  const StoredTrail stored = Read();
+  ASSERT_EQ(stored.entries.size(), 3u);
+  uint64_t revision = 0;
+  for (const char* method : {"reserve-ids", "claim-hosts", "SetTenant"}) {
+    ASSERT_EQ(stored.entries[revision].size(), 1u) << method;
+    const AuditEntry& entry = stored.entries[revision][0];
+    EXPECT_EQ(entry.method, method);
+    EXPECT_EQ(entry.revision, ++revision) << method;
+    EXPECT_TRUE(entry.outcome.empty()) << method;
+  }
+  EXPECT_EQ(stored.entries[0][0].who, "manager");
 }
 
 TEST_F(AuditTrailTest, RefusalsHaveARowAndChangeNothing) {
@@ -147,6 +174,7 @@ TEST_F(AuditTrailTest, RefusalsHaveARowAndChangeNothing) {
   Settle();
   const StoredTrail stored = Read();
   ASSERT_EQ(stored.entries.size(), 1u);
+  ASSERT_EQ(stored.entries[0].size(), 1u);
   EXPECT_EQ(stored.entries[0][0].who, "bob");
   EXPECT_EQ(stored.entries[0][0].outcome, "NO_ROLE");
   EXPECT_EQ(stored.entries[0][0].time, executor.Now() - absl::Milliseconds(20));

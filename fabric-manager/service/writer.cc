@@ -535,7 +535,16 @@ void Writer::Pump() {
     return;
   }
   // Only ids, or refusals: still a commit of its own revision.
-  if (changes_.empty()) ++revision_;
+  if (changes_.empty()) {
+    ++revision_;
+    // It says so, or nobody could tell its revision from that of a change without a record.
+    if (trail_.row_bytes() == 0 && !CXLPOOL_MUTANT("commits-of-nothing-have-no-row")) {
+      trail_.Note({.time = context_.now,
+                   .who = "manager",
+                   .method = group_commits_ ? "claim-hosts" : "reserve-ids",
+                   .revision = revision_});
+    }
+  }
   ForgetExpired();
   CloseAudit();
   StoreBatch batch{.epoch = epoch_,

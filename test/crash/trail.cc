@@ -1,6 +1,9 @@
 #include "test/crash/trail.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -16,7 +19,6 @@ absl::Status Broken(const std::string& what) {
 }  // namespace
 
 absl::Status TrailSeen::Check(Client& client, const PoolSeen& seen) {
-  ++lives_;
   v1::VerifyAuditRequest request;
   request.set_anchor(head_);
   const auto verified = client.Call(&AccessStub::VerifyAudit, request);
@@ -28,7 +30,8 @@ absl::Status TrailSeen::Check(Client& client, const PoolSeen& seen) {
   return CheckRegions(seen);
 }
 
-// The newest come first.
+// The newest come first. A row is a commit. One that only has refused calls is a commit of its own
+// revision, the next after the one in which they were refused.
 absl::Status TrailSeen::ReadNew(Client& client) {
   v1::ListEventsRequest request;
   std::vector<v1::Event> events;  // Taken once all are there: the manager may die meanwhile.
@@ -39,29 +42,40 @@ absl::Status TrailSeen::ReadNew(Client& client) {
     request.set_page_token(page->next_page_token());
   } while (!request.page_token().empty() && (events.empty() || events.back().row() > row_));
   const uint64_t read_before = row_;
+  std::set<uint64_t> with_entries;          // Rows of what was done.
+  std::map<uint64_t, uint64_t> refused_in;  // By row: at which revision.
   for (const v1::Event& event : events) {
     row_ = std::max(row_, event.row());
-    if (event.row() <= read_before || !event.refused().empty()) continue;
+    if (event.row() <= read_before) continue;
+    if (!event.refused().empty()) {
+      refused_in[event.row()] = event.revision();
+      continue;
+    }
+    with_entries.insert(event.row());
+    if (event.method() == "reserve-ids" || event.method() == "claim-hosts") {
+      without_change_.insert(event.revision());
+      continue;
+    }
     const auto [other, first] = changes_.emplace(event.revision(), event);
     if (first) continue;
     return Broken(absl::StrCat("two changes of one revision: ", event.ShortDebugString(), " and ",
                                other->second.ShortDebugString()));
   }
+  for (const auto& [row, revision] : refused_in) {
+    if (!with_entries.contains(row)) without_change_.insert(revision + 1);
+  }
   return absl::OkStatus();
 }
 
 absl::Status TrailSeen::CheckRevisions(uint64_t revision) const {
-  uint64_t without = 0, last = 0;
-  for (const auto& [of, event] : changes_) {
-    if (of > revision) break;
-    without += of - last - 1;
-    last = of;
+  for (uint64_t of = 1; of <= revision; ++of) {
+    const bool is_change = changes_.contains(of);
+    if (is_change != without_change_.contains(of)) continue;
+    return Broken(absl::StrCat(
+        "revision ", of, " of ", revision,
+        is_change ? " has a change, and is that of a commit without one" : " has no entry"));
   }
-  without += revision - last;
-  // Lives that ended before they were held against it reserve ids as well.
-  if (without <= 2 * lives_ + 2) return absl::OkStatus();
-  return Broken(absl::StrCat(without, " of ", revision, " revisions have no entry, after ", lives_,
-                             " lives"));
+  return absl::OkStatus();
 }
 
 absl::Status TrailSeen::CheckRegions(const PoolSeen& seen) const {

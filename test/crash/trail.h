@@ -1,14 +1,15 @@
 // Holds the audit trail of a pool against its records, over all lives of its manager.
 //
 //   the chain is whole, and goes on from where it was seen to end in the life before; each revision
-//   has exactly one change in it (but for commits that only reserve ids: one or two a life at
-//   most); each Region is as the change says that is newest of its name; one that is gone has a
-//   change that says so.
+//   has exactly one change in it, or is that of a commit that changes nothing, which says so or has
+//   a row of refused calls; each Region is as the change says that is newest of its name; one that
+//   is gone has a change that says so.
 #ifndef CXLPOOL_TEST_CRASH_TRAIL_H_
 #define CXLPOOL_TEST_CRASH_TRAIL_H_
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -31,8 +32,8 @@ class TrailSeen {
 
   std::string head_;                       // Of the life before.
   uint64_t row_ = 0;                       // Rows up to here have been read.
-  uint64_t lives_ = 0;                     // That it was held against.
   std::map<uint64_t, v1::Event> changes_;  // By revision.
+  std::set<uint64_t> without_change_;      // Revisions of commits that change nothing.
 };
 
 }  // namespace cxlpool::crash
