@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -109,6 +110,35 @@ TEST_F(HostRightsTest, AHostActsForItselfAloneAndLearnsNothingOfOthers) {
   retire.set_host("hosts/host-b");
   ASSERT_EQ(Ask(operator_, "InventoryService/RetireHost", retire), "");
   EXPECT_EQ(Ask(host_b, "PoolService/GetRegion", get), "NOT_ENROLLED");
+}
+
+// A name in the pool's own space is for the host that takes it first, and others are told that it
+// is taken (ADR 38). TENANT.NAME is not so: whoever acts for another tenant hears the same either
+// way.
+TEST_F(HostRightsTest, OnlyItsTenantHasANameInATenantsNameSpace) {
+  for (const auto& [host, tenant] : {std::pair("host-a", "ml"), std::pair("host-b", "giraffe")}) {
+    ASSERT_EQ(MakeTenant(tenant, 0), "");
+    ASSERT_EQ(EnrolFor(host, tenant), "");
+  }
+  MakeHostsUsable();
+  const auto allocate_by = [&](const std::string& host, const std::string& tenant,
+                               const std::string& id) {
+    v1::AllocateRegionRequest allocate;
+    allocate.set_request_id(NewId());
+    allocate.set_region_id(id);
+    allocate.set_tenant("tenants/" + tenant);
+    allocate.set_host("hosts/" + host);
+    allocate.set_size_bytes(1);
+    return Call(ChannelOf("cxlpool://host/" + host), "PoolService/AllocateRegion", allocate);
+  };
+  EXPECT_TRUE(allocate_by("host-a", "ml", "kv").ok());
+  EXPECT_EQ(ReasonOf(allocate_by("host-b", "giraffe", "kv")), "REGION_EXISTS");
+  EXPECT_TRUE(allocate_by("host-a", "ml", "ml.kv").ok());
+  const absl::Status taken = allocate_by("host-b", "giraffe", "ml.kv");
+  const absl::Status free = allocate_by("host-b", "giraffe", "ml.kx");
+  EXPECT_EQ(ReasonOf(taken), "NAME_NOT_YOURS") << taken;
+  EXPECT_EQ(absl::StrReplaceAll(std::string(free.message()), {{"kx", "kv"}}), taken.message());
+  EXPECT_EQ(free.code(), taken.code());
 }
 
 // Two hosts share a Region. Each is told of its own programs, the operator of all.
