@@ -16,9 +16,10 @@
 namespace cxlpool {
 namespace {
 
-// Together less than the 8 KiB of trailers that a peer takes, also where it wants binary values in
-// base64.
+// Together, with the reason before the message, less than the 8 KiB of trailers that a peer takes,
+// also where it wants binary values in base64.
 constexpr size_t kMaxMessageBytes = 2048;  // As it is sent: other than plain ASCII is %XX.
+constexpr size_t kMaxReasonBytes = 128;
 constexpr size_t kMaxInfoBytes = 2816;
 constexpr size_t kMaxDetailsBytes = 1536;
 constexpr size_t kMaxTakenInfoBytes = 16384;  // From a peer.
@@ -42,6 +43,12 @@ std::string Cut(absl::string_view text, size_t limit) {
   return absl::StrCat(CutText(text, end), "...");
 }
 
+// What stands before the message of a call's status: tools that do not know our details, or print
+// them in base64, show the message, and so the reason.
+std::string ReasonPrefix(absl::string_view reason) {
+  return reason.empty() ? "" : absl::StrCat(Cut(reason, kMaxReasonBytes), ": ");
+}
+
 std::string WireMessage(const absl::Status& status, const Refusal& refusal) {
   if (refusal.reason.empty()) return Cut(status.message(), kMaxMessageBytes);
   const std::string remedy =
@@ -60,7 +67,7 @@ void FillMetadata(const Refusal& refusal, size_t limit, Info* info) {
 }
 
 void FillInfo(const Refusal& refusal, v1::ErrorInfo* info) {
-  info->set_reason(Cut(refusal.reason, 128));
+  info->set_reason(Cut(refusal.reason, kMaxReasonBytes));
   info->set_remedy(Cut(refusal.remedy, kMaxMessageBytes / 2));
   FillMetadata(refusal, kMaxInfoBytes, info);
 }
@@ -75,7 +82,7 @@ std::string WireInfo(const Refusal& refusal) {
 std::string WireDetails(const absl::Status& status, const std::string& message,
                         const Refusal& refusal) {
   google::rpc::ErrorInfo info;
-  info.set_reason(Cut(refusal.reason, 128));
+  info.set_reason(Cut(refusal.reason, kMaxReasonBytes));
   info.set_domain("cxlpool");
   const size_t rest = kMaxDetailsBytes - std::min<size_t>(message.size(), 1024) - 128;
   FillMetadata({status.code(), "", "", "", {{"remedy", refusal.remedy}}}, rest, &info);
@@ -116,7 +123,7 @@ absl::Status TransportStatus(absl::StatusCode code, const std::string& message,
 grpc::Status ToWire(const absl::Status& status, grpc::ServerContextBase& context) {
   if (status.ok()) return grpc::Status::OK;
   const Refusal refusal = RefusalOf(status).value_or(Refusal{});
-  const std::string message = WireMessage(status, refusal);
+  const std::string message = ReasonPrefix(refusal.reason) + WireMessage(status, refusal);
   if (!refusal.reason.empty()) {
     context.AddTrailingMetadata(kErrorInfoKey, WireInfo(refusal));
     context.AddTrailingMetadata(kDetailsKey, WireDetails(status, message, refusal));
@@ -144,9 +151,11 @@ absl::Status FromWire(const grpc::Status& status, const grpc::ClientContext& con
     return TransportStatus(code, status.error_message(), peer);
   }
   Refusal refusal{code, info.reason(), "", info.remedy(), {}};
-  const std::string suffix = absl::StrCat(" (", info.remedy(), ")");
+  // The Refusal has both in fields of its own, and they are not shown twice.
+  const std::string prefix = ReasonPrefix(info.reason());
+  const std::string suffix = info.remedy().empty() ? "" : absl::StrCat(" (", info.remedy(), ")");
   refusal.message =
-      std::string(absl::StripSuffix(status.error_message(), info.remedy().empty() ? "" : suffix));
+      std::string(absl::StripSuffix(absl::StripPrefix(status.error_message(), prefix), suffix));
   refusal.metadata.assign(info.metadata().begin(), info.metadata().end());
   std::sort(refusal.metadata.begin(), refusal.metadata.end());  // The map has no order.
   return refusal.ToStatus();

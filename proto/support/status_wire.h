@@ -20,11 +20,11 @@ namespace cxlpool {
 inline constexpr char kErrorInfoKey[] = "cxlpool-error-bin";
 inline constexpr char kDetailsKey[] = "grpc-status-details-bin";
 
-// For a server: the grpc::Status to finish with. A Refusal's ErrorInfo travels as trailing
-// metadata of `context`, and once more as the standard google.rpc.Status with an ErrorInfo (domain
-// "cxlpool", the remedy in its metadata), which generic tools show. HTTP/2 peers refuse more than
-// 8 KiB of trailers in all, so messages are cut to 2 KiB (the remedy is kept), and metadata that
-// does not fit is left out.
+// For a server: the grpc::Status to finish with, "REASON: message (remedy)" for a Refusal. Its
+// ErrorInfo travels as trailing metadata of `context`, and once more as the standard
+// google.rpc.Status with an ErrorInfo (domain "cxlpool", the remedy in its metadata), which generic
+// tools show. HTTP/2 peers refuse more than 8 KiB of trailers in all, so messages are cut to 2 KiB
+// (reason and remedy are kept), and metadata that does not fit is left out.
 grpc::Status ToWire(const absl::Status& status, grpc::ServerContextBase& context);
 
 // For an answer that carries outcomes of several calls: the message and the ErrorInfo of one that

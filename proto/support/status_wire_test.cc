@@ -114,6 +114,8 @@ TEST_F(StatusWireTest, ARefusalTravelsAsStandardDetailsToo) {
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
   v1::Topology answer;
   const grpc::Status got = stub_->GetTopology(&context, {}, &answer);
+  EXPECT_EQ(got.error_message(),
+            "UNKNOWN_REGION: there is no regions/kv (see `cxlpool region list`)");
   google::rpc::Status details;
   ASSERT_TRUE(details.ParseFromString(got.error_details()));
   EXPECT_EQ(details.code(), grpc::StatusCode::NOT_FOUND);

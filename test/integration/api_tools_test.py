@@ -86,7 +86,7 @@ class ReflectionTest(PoolTest):
         self.assertNotEqual(answer.returncode, 0)
         error = json.loads(answer.stderr)
         self.assertEqual(error['code'], 'not_found')
-        self.assertIn('(see `cxlpool region list`)', error['message'])
+        self.assertRegex(error['message'], r'^UNKNOWN_REGION: .*none.* \(see `cxlpool region list`\)$')
         self.assertEqual([detail['type'] for detail in error['details']], ['google.rpc.ErrorInfo'])
         value = error['details'][0]['value']
         info = subprocess.run(['protoc', '-I', PROTOS, '--decode=google.rpc.ErrorInfo', 'google/rpc/error_details.proto'],
