@@ -144,7 +144,8 @@ TEST(AccountingTest, TimeLimitsAsSlurmWritesThem) {
   EXPECT_EQ(ReadTimeLimit("0:30"), absl::Seconds(30));
   EXPECT_EQ(ReadTimeLimit("3:04:05"), absl::Seconds(3 * 3600 + 4 * 60 + 5));
   EXPECT_EQ(ReadTimeLimit("2-03:04:05"), absl::Seconds(51 * 3600 + 4 * 60 + 5));
-  for (const char* text : {"", "UNLIMITED", "NOT_SET", "5", "1-2-3:00", "a:00", "1:2:3:4"}) {
+  for (const char* text : {"", "UNLIMITED", "NOT_SET", "5", "1-2-3:00", "a:00", "1:2:3:4",
+                           "9223372036854775807-00:00", "9223372036854775807:00:00"}) {
     EXPECT_EQ(ReadTimeLimit(text), absl::InfiniteDuration()) << text;
   }
 }

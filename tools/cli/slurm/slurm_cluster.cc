@@ -57,18 +57,19 @@ std::vector<std::string> Lines(absl::string_view text) {
 absl::Duration ReadTimeLimit(absl::string_view text) {
   const std::vector<absl::string_view> days_and_rest = absl::StrSplit(text, '-');
   const std::vector<absl::string_view> parts = absl::StrSplit(days_and_rest.back(), ':');
-  int64_t days = 0, seconds = 0;
+  int64_t days = 0;
   const bool has_days = days_and_rest.size() == 2;
   if (days_and_rest.size() > 2 || parts.size() < 2 || parts.size() > 3 ||
       (has_days && !absl::SimpleAtoi(days_and_rest.front(), &days))) {
     return absl::InfiniteDuration();
   }
+  absl::Duration rest;  // A Duration: what is too long for one is infinite.
   for (const absl::string_view part : parts) {
     int64_t number = 0;
     if (!absl::SimpleAtoi(part, &number)) return absl::InfiniteDuration();
-    seconds = 60 * seconds + number;
+    rest = 60 * rest + absl::Seconds(number);
   }
-  return absl::Hours(24 * days) + absl::Seconds(seconds);
+  return days * absl::Hours(24) + rest;
 }
 
 // The line of the job itself: --jobs= of an array lists all of its tasks. A line that is not as it
