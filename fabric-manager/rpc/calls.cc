@@ -177,6 +177,8 @@ void OneRequestCall::CountEnd(const absl::Status& status) const {
   if (admitted_.meter != nullptr) calls_->Count(admitted_.meter, status);
 }
 
+Meters* OneRequestCall::meters() const { return calls_->hooks_.meters; }
+
 void OneRequestCall::NoteAnswer(const google::protobuf::Message& request,
                                 const absl::Status& status) const {
   CountEnd(status);

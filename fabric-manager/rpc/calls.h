@@ -123,6 +123,8 @@ class OneRequestCall : public grpc::ServerGenericBidiReactor {
   void CountEnd(const absl::Status& status) const;
   // Counts how the call ended and how long it took, and calls Calls::Hooks::answered. Likewise.
   void NoteAnswer(const google::protobuf::Message& request, const absl::Status& status) const;
+  // Calls::Hooks::meters.
+  Meters* meters() const;
   // Calls Calls::Hooks::answered, as if `request` had been a call by itself.
   void Report(const Caller& caller, const google::protobuf::Message& request,
               const absl::Status& status) const;

@@ -222,9 +222,11 @@ class Watch : public OneRequestCall {
   }
 
   void TakeEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    checked_ = true;
+    const bool had_begun = std::exchange(checked_, true) || began_;
     const auto entries = streams_->hub_->Take(revision_, kBatch);
     if (!entries.ok()) {
+      // Whoever resumes too late was not dropped: it has not begun.
+      if (had_begun && meters() != nullptr) meters()->watches_dropped.Add();
       FinishLocked(entries.status());
       return;
     }

@@ -114,12 +114,20 @@ class WatchRpcTest : public testing::Test {
     hub_.Publish(std::move(events));
   }
 
+  static CallHooks CountingIn(Meters* meters) {
+    CallHooks hooks;
+    hooks.meters = meters;
+    return hooks;
+  }
+  uint64_t Dropped() const { return meters_.watches_dropped.value(); }
+
+  Meters meters_;
   ViewHolder views_;
   WatchHub hub_{kRing};
   WatchStreams streams_{&views_, &hub_, {}};
   Admission admission_;
   Loop timer_{"watch-test"};
-  Calls calls_{&views_, &admission_, &timer_};
+  Calls calls_{&views_, &admission_, &timer_, CountingIn(&meters_)};
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
 };
@@ -173,6 +181,7 @@ TEST_F(WatchRpcTest, ACompactedRevisionIsToldToList) {
   for (uint64_t revision = 11; revision <= 11 + kRing; ++revision) Change(1, revision);
   EXPECT_EQ(ReasonOf(Reader(server_.get(), 10).End()), "REVISION_COMPACTED");
   EXPECT_EQ(ReasonOf(Reader(server_.get(), 100000).End()), "REVISION_UNKNOWN");
+  EXPECT_EQ(Dropped(), 0u) << "neither had begun";
 }
 
 TEST_F(WatchRpcTest, ASlowReaderGetsTheLatestOfEachRegionInOrder) {
@@ -212,6 +221,7 @@ TEST_F(WatchRpcTest, AReaderThatFellOutOfTheRingIsToldToList) {
   reader.Next();
   for (uint64_t revision = 11; revision <= 11 + 2 * kRing; ++revision) Change(revision, revision);
   EXPECT_EQ(ReasonOf(reader.End()), "REVISION_COMPACTED");
+  EXPECT_EQ(Dropped(), 1u);
 }
 
 TEST_F(WatchRpcTest, FollowsOneRegionAlone) {

@@ -15,6 +15,23 @@
 namespace cxlpool::fm {
 namespace {
 
+// Whether a look contradicts the record of a segment: it is recorded as bound, and there it is not.
+// What has no such record yet, or is on its way out, may be either.
+bool Contradicts(FabricSide seen, AttachmentState recorded) {
+  switch (recorded) {
+    case AttachmentState::kBound:
+    case AttachmentState::kOnline:
+    case AttachmentState::kReleaseBlocked:
+      return seen == FabricSide::kUnbound || seen == FabricSide::kUnbinding;
+    case AttachmentState::kWanted:
+    case AttachmentState::kOffline:
+    case AttachmentState::kEjecting:
+    case AttachmentState::kUnbound:
+      break;
+  }
+  return false;
+}
+
 // Whether calling the driver again with the same arguments can help.
 bool IsPermanent(const absl::Status& status) {
   return status.code() == absl::StatusCode::kAlreadyExists ||
@@ -226,6 +243,7 @@ void FabricCalls::TakeView(const std::string& only, const FabricView& view, uint
           all_seen || (slots != slots_seen.end() && (CXLPOOL_MUTANT("unseen-slot-is-unbound") ||
                                                      slots->second.contains(segment.slot)));
       FabricSide side = seen ? FabricSide::kUnbound : FabricSide::kUnknown;
+      bool other_there = false;  // By this segment's key.
       for (auto at = from; at != to; ++at) {
         const BoundLd& ld = *at->second;
         if (ld.key->extent_index != segment.ld_index.value_or(segment.extent_index)) continue;
@@ -236,10 +254,14 @@ void FabricCalls::TakeView(const std::string& only, const FabricView& view, uint
                : ld.unbinding ? FabricSide::kUnbinding
                               : FabricSide::kBound;
         if (same) track.known[i].serial = ld.serial;
+        other_there = !same;
       }
       if (track.known[i].fabric == side) continue;
       // A host that is gone for certain does not become uncertain because it cannot be asked.
       if (side == FabricSide::kUnknown && track.known[i].fabric == FabricSide::kUnbound) continue;
+      if (other_there || Contradicts(side, attachment->PartOf(i).state)) {
+        writer_->meters().fabric_differences.Add();
+      }
       track.known[i].fabric = side;
       active.Touch(track.region);
     }

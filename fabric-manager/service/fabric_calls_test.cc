@@ -185,6 +185,24 @@ TEST_F(FabricCallsTest, ALookShowsWhatIsBoundAndWhatIsNotWhereItCanSee) {
   EXPECT_EQ(side(0), FabricSide::kUnbound) << "what was proven stays so";
 }
 
+// Each once, however often it is looked at.
+TEST_F(FabricCallsTest, WhatTheRecordsHaveOtherwiseIsCounted) {
+  const auto differences = [this] { return writer.meters().fabric_differences.value(); };
+  Take(Shows({}), calls.epoch());
+  EXPECT_EQ(differences(), 0u) << "it is not recorded as bound";
+  Change([](Region& edited) { edited.attachments[0].settled().state = AttachmentState::kBound; });
+  Take(Shows({Bound(0), Bound(1)}), calls.epoch());
+  EXPECT_EQ(differences(), 0u);
+  for (int look = 0; look < 2; ++look) {
+    Take(Shows({Bound(1)}), calls.epoch());
+    EXPECT_EQ(differences(), 1u) << look;
+  }
+  FabricView view = Shows({Bound(1)});
+  view.bound[0].serial = 7;  // Another LD, by this one's key.
+  Take(view, calls.epoch());
+  EXPECT_EQ(differences(), 2u);
+}
+
 TEST_F(FabricCallsTest, OtherProofIsNotOverwrittenByALookThatBeganBefore) {
   track->known[0].fabric = FabricSide::kBound;
   const uint64_t before = calls.epoch();

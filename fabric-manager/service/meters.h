@@ -54,8 +54,10 @@ struct Meters {
                                                              RungTimes(), RungTimes(), RungTimes()};
   std::array<metrics::CounterByLabel, kRungNames.size()> rung_failures;  // By reason.
   metrics::Counter scrubbed_bytes;
+  std::atomic<uint64_t> scrub_backlog_bytes{0};  // Not cleared yet, of Regions that go or shrink.
   metrics::Counter leases_expired;
   metrics::Counter strays;
+  metrics::Counter fabric_differences;  // As a look of FabricCalls::TakeView finds them.
 
   // Agents.
   metrics::Counter sessions_opened, sessions_lost, sessions_replaced, sessions_refused;
@@ -65,6 +67,7 @@ struct Meters {
   // The API. The map has a method for each that is served, before the first is called.
   std::map<std::string, std::unique_ptr<MethodMeter>> methods;
   metrics::CounterByLabel refusals;  // By reason.
+  metrics::Counter watches_dropped;  // That took their events too slowly.
 
   // Counts the rungs that a Region has reached: `after`, which is durable, was `before`. Null: it
   // is gone. The time is that in the state before.

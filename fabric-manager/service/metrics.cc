@@ -329,10 +329,18 @@ void AddLadder(MetricsText& out, const Meters& meters) {
   }
   out.Counter("cxlpool_scrub_bytes_total", "Bytes that were cleared.",
               Number(meters.scrubbed_bytes.value()));
+  out.Gauge(
+      "cxlpool_scrub_backlog_bytes",
+      "Bytes that wait to be cleared, or are being cleared, before anybody else may have them.",
+      Number(meters.scrub_backlog_bytes.load()));
   out.Counter("cxlpool_leases_expired_total", "Leases that ran out.",
               Number(meters.leases_expired.value()));
   out.Counter("cxlpool_strays_total", "Attachments that were found in the fabric and in no record.",
               Number(meters.strays.value()));
+  out.Counter("cxlpool_fabric_discover_differences_total",
+              "Segments that the fabric did not show as the records have them: not bound though "
+              "they are recorded as bound, or bound by their key to something else.",
+              Number(meters.fabric_differences.value()));
 }
 
 // Each device has its samples from the beginning: an increase from nothing is no increase.
@@ -391,6 +399,9 @@ void AddCalls(MetricsText& out, const Meters& meters, const ManagerFacts& facts)
   out.Gauge("cxlpool_watch_lag_revisions",
             "How many revisions of the pool the slowest open watch has yet to take.",
             Number(facts.watch_lag));
+  out.Counter("cxlpool_watch_dropped_total",
+              "Watches that the manager ended because they had not taken their events in time.",
+              Number(meters.watches_dropped.value()));
 }
 
 // Not where every address is insecure, and etcd's, too.

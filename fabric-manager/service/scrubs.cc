@@ -1,5 +1,6 @@
 #include "fabric-manager/service/scrubs.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -50,6 +51,7 @@ std::string ReasonBeforeWait(const std::string& state_reason) {
 const absl::flat_hash_set<uint32_t>& Scrubs::Done(const Region& region) {
   OfRegion& own = regions_[region.key];
   const bool clears = IsCleared(region);
+  if (!clears) SetLeft(own, 0);
   for (uint32_t i = 0; clears && i < region.extents.size(); ++i) {
     const Device* device = writer_->state().FindDevice(region.extents[i].device);
     if (device == nullptr || device->service != DeviceService::kFailed) continue;
@@ -62,6 +64,9 @@ const absl::flat_hash_set<uint32_t>& Scrubs::Done(const Region& region) {
 // no record has: in both cases the former bytes might stay, or somebody might still write there.
 void Scrubs::Begin(const Region& region, const RegionMove& move) {
   OfRegion& own = regions_[region.key];
+  uint64_t left_bytes = 0;
+  for (const uint32_t extent : move.extents) left_bytes += region.extents[extent].length_bytes;
+  SetLeft(own, left_bytes);
   if (own.under_way || move.extents.empty() || clock_->Elapsed() < own.not_before) return;
   const uint32_t index = move.extents.front();
   // What stands behind the device's name now may be another's: its zeroes would say nothing.
@@ -120,7 +125,9 @@ void Scrubs::Ended(Key region, uint32_t extent, uint64_t round,
     probe_->Pass("after-scrub");
     if (const RegionPtr durable = writer_->Durable(region);
         durable != nullptr && extent < durable->extents.size()) {
-      writer_->meters().scrubbed_bytes.Add(durable->extents[extent].length_bytes);
+      const uint64_t cleared = durable->extents[extent].length_bytes;
+      writer_->meters().scrubbed_bytes.Add(cleared);
+      SetLeft(own, own.left_bytes - std::min(own.left_bytes, cleared));
     }
     if (result.ok() && *result == ScrubResult::kUnreadable) {
       const LogScope scope(FieldsOf(writer_->state(), region, ""));
@@ -153,6 +160,26 @@ void Scrubs::Ended(Key region, uint32_t extent, uint64_t round,
   if (!IsCleared(*durable) && !CXLPOOL_MUTANT("quarantine-waits-for-its-scrub")) return;
   Waits(*durable,
         absl::StrCat("its bytes cannot be cleared, which is tried again and again: ", own.error));
+}
+
+void Scrubs::ForgetDone(Key region) {
+  OfRegion& own = regions_[region];
+  SetLeft(own, 0);
+  own.done.clear();
+  ++own.round;
+}
+
+void Scrubs::Forget(Key region) {
+  const auto found = regions_.find(region);
+  if (found == regions_.end()) return;
+  SetLeft(found->second, 0);
+  regions_.erase(found);
+}
+
+// The difference, as unsigned numbers go round: nothing but Scrubs changes the meter.
+void Scrubs::SetLeft(OfRegion& own, uint64_t bytes) {
+  writer_->meters().scrub_backlog_bytes += bytes - own.left_bytes;
+  own.left_bytes = bytes;
 }
 
 // Says in the Region for what its release waits; empty: for nothing any more. What it had to say

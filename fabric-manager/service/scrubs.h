@@ -57,16 +57,13 @@ class Scrubs {
 
   // The extents were given away: what comes to be at their indices was not scrubbed, whatever a
   // scrub says that is still under way.
-  void ForgetDone(Key region) {
-    OfRegion& own = regions_[region];
-    own.done.clear();
-    ++own.round;
-  }
-  void Forget(Key region) { regions_.erase(region); }
+  void ForgetDone(Key region);
+  void Forget(Key region);
 
  private:
   struct OfRegion {
     bool under_way = false;
+    uint64_t left_bytes = 0;  // To be cleared yet.
     uint64_t round = 0;  // Counts how often extents were given away.
     absl::flat_hash_set<uint32_t> done;
     std::string error;  // Of the last scrub; empty: none has failed since one succeeded.
@@ -76,6 +73,8 @@ class Scrubs {
   void Ended(Key region, uint32_t extent, uint64_t round,
              const absl::StatusOr<ScrubResult>& result);
   void Waits(const Region& region, const std::string& what);
+  // Takes note of what is left to be cleared of a Region, in the meter of all.
+  void SetLeft(OfRegion& own, uint64_t bytes);
 
   const absl::Duration retry_;
   Executor* const executor_;

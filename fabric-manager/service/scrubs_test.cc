@@ -40,6 +40,8 @@ class ScrubsTest : public RecordedRegionTest {
                     [&](const std::string&, const std::string& life) { return life == ended; });
   }
 
+  uint64_t Backlog() const { return writer.meters().scrub_backlog_bytes; }
+
   LdOwners owners{&writer, &tracks, &calls, fabric.capabilities()};
   RegionRecorder recorder{&writer, &active, &probe, &executor};
   std::vector<std::string> looked_at;
@@ -68,6 +70,24 @@ TEST_F(ScrubsTest, OneExtentAfterTheOtherIsClearedUntilNoneIsLeft) {
   Answer(ScrubResult::kUnreadable);  // Nobody can read what was there.
   EXPECT_THAT(scrubs.Done(region()), UnorderedElementsAre(0, 1));
   EXPECT_THAT(rungs, ElementsAre("before-scrub", "after-scrub", "before-scrub", "after-scrub"));
+}
+
+TEST_F(ScrubsTest, WhatIsLeftToBeClearedIsCounted) {
+  EXPECT_EQ(Backlog(), 0u);
+  Begin();
+  EXPECT_EQ(Backlog(), 2 * kBytes);
+  Answer(ScrubResult::kZero);
+  EXPECT_EQ(Backlog(), kBytes);
+  Begin();
+  Answer(absl::UnavailableError("the device is busy"));
+  EXPECT_EQ(Backlog(), kBytes);
+  executor.Advance(absl::Milliseconds(500));
+  Begin();
+  Answer(ScrubResult::kZero);
+  EXPECT_EQ(Backlog(), 0u);
+  Begin();
+  scrubs.Forget(kRegion);
+  EXPECT_EQ(Backlog(), 0u);
 }
 
 TEST_F(ScrubsTest, WhatFailsIsSaidAndTriedAgain) {
@@ -120,8 +140,11 @@ TEST_F(ScrubsTest, WhatIsQuarantinedMeanwhileWaitsForNoScrub) {
     edited.state = RegionState::kQuarantined;
     edited.state_reason = "DEVICE_FAILED: smoke";
   });
+  EXPECT_EQ(Backlog(), kBytes);
   Answer(absl::UnavailableError("the device does not answer"));
   EXPECT_EQ(region().state_reason, "DEVICE_FAILED: smoke");
+  scrubs.Done(region());
+  EXPECT_EQ(Backlog(), 0u) << "it waits for none any more";
 }
 
 TEST_F(ScrubsTest, WhatCannotBeClearedIsMarked) {

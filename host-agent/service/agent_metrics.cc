@@ -1,5 +1,6 @@
 #include "host-agent/service/agent_metrics.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -45,19 +46,29 @@ void AddSegments(MetricsText& out, const AgentCore& core) {
 }
 
 // A Region that three processes have open is one Region and three holders; a process with three
-// Regions is one holder.
+// Regions is one holder, and is to let go where one of the three is to go, or has no Offer any
+// more.
 void AddUse(MetricsText& out, const AgentCore& core) {
   std::set<AttachmentKey> open;
-  std::set<ProcessId> processes;
-  core.opens().ForEachUse(
-      [&](const AttachmentKey& key, uint64_t, const ProcessId& process, const std::set<uint64_t>&) {
-        open.insert(key);
-        processes.insert(process);
-      });
+  std::map<ProcessId, bool> processes;  // Whether it is to let go of something.
+  core.opens().ForEachUse([&](const AttachmentKey& key, uint64_t, const ProcessId& process,
+                              const std::set<uint64_t>&) {
+    open.insert(key);
+    const auto offered = core.attachments().all().find(key);
+    const bool stays = offered != core.attachments().all().end() && offered->second.wanted_online();
+    const auto [known, is_new] = processes.try_emplace(process, !stays);
+    known->second = known->second || !stays;
+  });
   out.Gauge("cxlpool_agent_open_regions", "Regions that applications have open.",
             Number(open.size()));
   out.Gauge("cxlpool_agent_holders", "Processes that have a Region open.",
             Number(processes.size()));
+  const auto leaving = static_cast<uint64_t>(std::count_if(
+      processes.begin(), processes.end(), [](const auto& process) { return process.second; }));
+  out.Gauge("cxlpool_agent_applications",
+            "Processes that have a Region open; letting_go: of which a Region is wanted back.");
+  out.Sample({{"state", "using"}}, Number(processes.size() - leaving));
+  out.Sample({{"state", "letting_go"}}, Number(leaving));
 }
 
 // Of each kind of step that does something; kDone, kWait and kRefuse have no figures.
@@ -89,6 +100,9 @@ void AddSteps(MetricsText& out, AgentMeters& meters) {
   out.Sample({}, meters.drain_duration);
   out.Counter("cxlpool_agent_drain_hook_failures_total", "Runs of the drain hook that failed.",
               Number(meters.drain_failures.value()));
+  out.Counter("cxlpool_agent_owner_releases_total",
+              "Regions that were released because the process that owned them had ended.",
+              Number(meters.owner_releases.value()));
 }
 
 }  // namespace

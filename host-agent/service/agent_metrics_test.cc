@@ -39,6 +39,22 @@ TEST_F(AgentMetricsTest, SaysWhatIsOnlineAndHowItGotThere) {
   EXPECT_THAT(down, HasSubstr("cxlpool_agent_step_duration_seconds_count{step=\"UnbindDax\"} 1\n"));
 }
 
+TEST_F(AgentMetricsTest, ApplicationsAreCountedByWhetherTheyAreToLetGo) {
+  rig.memory.plugged = {{1, 0x51}, {2, 0x52}};
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}), MakeOffer(2, kOnline, {{2, 0x52}})});
+  const AttachmentKey one = {.generation = 1, .tag = "tag-1"};
+  const AttachmentKey two = {.generation = 2, .tag = "tag-2"};
+  rig.core->opens().Open(one, {7, {4711, 99}, "regions/r1"}, {0x51});
+  rig.core->opens().Open(two, {7, {4711, 99}, "regions/r2"}, {0x52});
+  rig.core->opens().Open(two, {8, {4712, 99}, "regions/r2"}, {0x52});
+  EXPECT_THAT(Text(), HasSubstr("cxlpool_agent_applications{state=\"using\"} 2\n"));
+  EXPECT_THAT(Text(), HasSubstr("cxlpool_agent_applications{state=\"letting_go\"} 0\n"));
+  rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}));
+  EXPECT_THAT(Text(), HasSubstr("cxlpool_agent_applications{state=\"using\"} 1\n"));
+  EXPECT_THAT(Text(), HasSubstr("cxlpool_agent_applications{state=\"letting_go\"} 1\n"));
+}
+
 // The kernel was stopped: nobody has said that somebody holds the memory.
 TEST_F(AgentMetricsTest, OfflineThatTookTooLongIsATimeout) {
   rig.memory.plugged = {{1, 0x51}};

@@ -178,6 +178,7 @@ void Owners::OnReleased(const std::string& tag, const absl::Status& status) {
         owned.refused = std::move(why);
       }
     } else if (status.ok()) {
+      core_->meters().owner_releases.Add();
       LogInfo(kOwnersSubject, "released ", owned.name, ": its owner has ended");
     }
   }

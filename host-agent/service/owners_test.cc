@@ -117,7 +117,9 @@ TEST(OwnersTest, ADeadOwnersRegionIsReleasedByItsTagAndOnce) {
   ASSERT_EQ(rig.Released(), Names{"regions/tag-1"});
   EXPECT_TRUE(rig.link.releases[0].first.detach_all());
   EXPECT_EQ(rig.link.releases[0].first.request_id(), OwnerGoneRequestId("tag-1"));
+  EXPECT_EQ(rig.core->meters().owner_releases.value(), 0u);
   rig.Answer(0, absl::OkStatus());
+  EXPECT_EQ(rig.core->meters().owner_releases.value(), 1u);
   rig.Offer(OwnersRig::Owned(1, kOffline));
   rig.executor.Advance(absl::Minutes(10));
   rig.Withdraw(1);

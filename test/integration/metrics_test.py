@@ -76,6 +76,7 @@ class MetricsTest(PoolTest):
         holder = self.pool.hosts['host-a'].hold('kv')
         held = self.pool.scrape('host-a')
         self.assertEqual((held.sum('cxlpool_agent_open_regions'), held.sum('cxlpool_agent_holders')), (1, 1))
+        self.assertEqual(held.sum('cxlpool_agent_applications', state='using'), 1)
         holder.kill()
         holder.communicate()
         self.pool.release('kv')
@@ -87,6 +88,8 @@ class MetricsTest(PoolTest):
             self.assertGreater(after.sum('cxlpool_fabric_call_duration_seconds_count', call=call),
                                before.sum('cxlpool_fabric_call_duration_seconds_count', call=call), call)
         self.assertEqual(after.sum('cxlpool_scrub_bytes_total') - before.sum('cxlpool_scrub_bytes_total'), 256 * MiB)
+        self.assertEqual(after.sum('cxlpool_scrub_backlog_bytes'), 0)
+        self.assertLessEqual({'cxlpool_fabric_discover_differences_total', 'cxlpool_watch_dropped_total'}, after.names())
         self.assertGreater(after.sum('cxlpool_store_revision'), before.sum('cxlpool_store_revision'))
         self.assertGreater(after.sum('cxlpool_store_commit_duration_seconds_count'), 5)
         self.assertGreater(after.sum('cxlpool_store_size_bytes'), 4096)
