@@ -1,3 +1,4 @@
+#include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "tools/cli/print.h"
 #include "tools/cli/render/pool_use.h"
@@ -36,19 +37,23 @@ absl::Status Run(ShowTop& command, Connection& connection, Printer& printer) {
   return PrintSections(TopSections(facts), command.most, printer);
 }
 
-// Holders are asked for of the oldest Regions only: the API has a call for each Region.
+// Holders are asked for of the oldest Regions only: the API has a call for each Region. What is not
+// known of them is left out.
 absl::Status Run(ShowReport&, Connection& connection, Printer& printer) {
   PoolFacts facts;
   if (absl::Status status = ReadFacts(connection, facts); !status.ok()) return status;
   auto topology = AllPages(connection, v1::GetTopologyRequest());
   if (!topology.ok()) return topology.status();
   facts.topology = *std::move(topology);
-  for (const v1::Region* region : OldestRegions(facts.regions)) {
+  for (const v1::Region* region : OldestRegions(facts.regions, kAskedRegions)) {
     v1::ListRegionHoldersRequest request;
     request.set_name(region->name());
     auto holders = connection.Send(request);
-    // It may have gone meanwhile, or this release of the manager does not know.
-    if (holders.ok()) facts.holders[region->name()] = *std::move(holders);
+    if (holders.ok()) {
+      facts.holders[region->name()] = *std::move(holders);
+    } else if (!absl::IsNotFound(holders.status())) {
+      break;  // It has not gone meanwhile: the manager will not say of the others either.
+    }
   }
   return PrintSections(ReportSections(facts, absl::Now()), 0, printer);
 }

@@ -54,10 +54,6 @@ ManagerRow RowOf(std::string address, const absl::StatusOr<v1::Self>& self) {
   return row;
 }
 
-Cell NumberCell(std::optional<uint64_t> number) {
-  return number.has_value() ? CountCell(*number) : Cell{.text = "", .json = "null"};
-}
-
 // A standby has nothing to explain.
 std::string WhyOf(const ManagerRow& row) {
   if (row.why.ok() || ReasonOf(row.why) == "NOT_LEADER") return "";

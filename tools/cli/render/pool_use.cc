@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -263,6 +264,30 @@ std::string WhyLeaked(const v1::Region& region, const std::map<std::string, cons
   return absl::StrJoin(why, "; ");
 }
 
+// Whose a Region is: of which user of which host, where it was not an operator who made it, and of
+// which process, where it lives as long as one.
+struct LeakOwner {
+  std::string host = {};
+  std::optional<uint32_t> uid = {};
+  std::optional<uint32_t> pid = {};
+
+  std::pair<std::string, std::optional<uint32_t>> user() const { return {host, uid}; }
+};
+
+LeakOwner OwnerOf(const v1::Region& region) {
+  LeakOwner owner;
+  if (region.has_maker()) {
+    owner.host = ShortName(region.maker().host());
+    owner.uid = region.maker().uid();
+  }
+  if (region.has_owner()) {
+    owner.uid = region.owner().uid();
+    owner.pid = region.owner().pid();
+  }
+  return owner;
+}
+
+// Those of one user together, whoever has most of them first.
 Section Leaked(const PoolFacts& facts, absl::Time now) {
   std::map<std::string, const v1::Host*> hosts;
   for (const v1::Host& host : facts.hosts.hosts()) hosts[host.name()] = &host;
@@ -273,14 +298,33 @@ Section Leaked(const PoolFacts& facts, absl::Time now) {
                              {"size_bytes", "SIZE", Align::kRight},
                              {"state", "STATE"},
                              {"tenant", "TENANT"},
+                             {"host", "HOST"},
+                             {"uid", "USER", Align::kRight},
+                             {"pid", "PID", Align::kRight},
                              {"why", "WHY"}}};
+  struct Leak {
+    const v1::Region* region;
+    LeakOwner owner;
+    std::string why;
+  };
+  std::vector<Leak> leaks;
+  std::map<std::pair<std::string, std::optional<uint32_t>>, uint64_t> bytes_of;
   for (const v1::Region* region :
        Largest(facts.regions.regions(), [](const v1::Region& one) { return one.size_bytes(); })) {
     const std::string why = WhyLeaked(*region, hosts, now);
     if (why.empty()) continue;
-    section.rows.push_back({{TextCell(ShortName(region->name())), BytesCell(region->size_bytes()),
-                             TextCell(v1::Region::State_Name(region->state())),
-                             TextCell(ShortName(region->tenant())), TextCell(why)}});
+    leaks.push_back({region, OwnerOf(*region), why});
+    bytes_of[leaks.back().owner.user()] += region->size_bytes();
+  }
+  std::stable_sort(leaks.begin(), leaks.end(), [&](const Leak& a, const Leak& b) {
+    const uint64_t of_a = bytes_of[a.owner.user()], of_b = bytes_of[b.owner.user()];
+    return of_a != of_b ? of_a > of_b : a.owner.user() < b.owner.user();
+  });
+  for (const auto& [region, owner, why] : leaks) {
+    section.rows.push_back(
+        {{TextCell(ShortName(region->name())), BytesCell(region->size_bytes()),
+          TextCell(v1::Region::State_Name(region->state())), TextCell(ShortName(region->tenant())),
+          TextCell(owner.host), NumberCell(owner.uid), NumberCell(owner.pid), TextCell(why)}});
   }
   return section;
 }
@@ -312,7 +356,7 @@ Section Oldest(const PoolFacts& facts, absl::Time now) {
                              {"expire_time", "LEASE ENDS"},
                              {"attachments", "HOSTS", Align::kRight},
                              {"open", "OPEN", Align::kRight}}};
-  for (const v1::Region* region : OldestRegions(facts.regions)) {
+  for (const v1::Region* region : OldestRegions(facts.regions, kOldestRegions)) {
     const auto open = OpenBy(*region, facts);
     section.rows.push_back({{TextCell(ShortName(region->name())),
                              {AgeText(now - TimeOf(region->create_time())),
@@ -321,7 +365,7 @@ Section Oldest(const PoolFacts& facts, absl::Time now) {
                              TextCell(ShortName(region->tenant())),
                              TextCell(TimeText(region->has_expire_time(), region->expire_time())),
                              CountCell(static_cast<uint64_t>(region->attachments_size())),
-                             open.has_value() ? CountCell(*open) : Cell{"", "null"}}});
+                             NumberCell(open)}});
   }
   return section;
 }
@@ -340,16 +384,19 @@ std::optional<absl::Time> UnopenedSince(const v1::Region& region, const PoolFact
 }
 
 Section NeverOpened(const PoolFacts& facts) {
+  const auto asked = OldestRegions(facts.regions, kAskedRegions);
+  const std::string of =
+      asked.size() < kAskedRegions ? "" : absl::StrCat("of the ", kAskedRegions, " oldest, ");
   Section section{
       .key = "never_opened",
-      .title = "NEVER OPENED: of the oldest, those that no program has opened since then",
+      .title = absl::StrCat("NEVER OPENED: ", of, "those that no program has opened since then"),
       .nobody = "",
       .fields = {{"name", "REGION"},
                  {"size_bytes", "SIZE", Align::kRight},
                  {"tenant", "TENANT"},
                  {"attachments", "HOSTS", Align::kRight},
                  {"unopened_since", "SINCE"}}};
-  for (const v1::Region* region : OldestRegions(facts.regions)) {
+  for (const v1::Region* region : asked) {
     const auto since = UnopenedSince(*region, facts);
     if (!since.has_value()) continue;
     google::protobuf::Timestamp time;
@@ -393,7 +440,7 @@ std::vector<Section> TopSections(const PoolFacts& facts) {
   return {DevicesByUse(facts), HostsByUse(facts), TenantsByUse(facts)};
 }
 
-std::vector<const v1::Region*> OldestRegions(const v1::ListRegionsResponse& regions) {
+std::vector<const v1::Region*> OldestRegions(const v1::ListRegionsResponse& regions, size_t most) {
   std::vector<const v1::Region*> oldest;
   for (const v1::Region& region : regions.regions()) {
     if (region.state() == v1::Region::ALLOCATED && region.has_create_time()) {
@@ -403,7 +450,7 @@ std::vector<const v1::Region*> OldestRegions(const v1::ListRegionsResponse& regi
   std::stable_sort(oldest.begin(), oldest.end(), [](const v1::Region* a, const v1::Region* b) {
     return a->create_time().seconds() < b->create_time().seconds();
   });
-  oldest.resize(std::min(oldest.size(), kOldestRegions));
+  oldest.resize(std::min(oldest.size(), most));
   return oldest;
 }
 

@@ -2,6 +2,7 @@
 #ifndef CXLPOOL_TOOLS_CLI_RENDER_POOL_USE_H_
 #define CXLPOOL_TOOLS_CLI_RENDER_POOL_USE_H_
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -27,15 +28,17 @@ struct PoolFacts {
 // Devices, hosts and tenants, the one that has most first.
 std::vector<Section> TopSections(const PoolFacts& facts);
 
-// So many of the oldest Regions are reported.
+// So many of the oldest Regions are reported,
 inline constexpr size_t kOldestRegions = 10;
+// and of so many it is asked who has them open: a call each.
+inline constexpr size_t kAskedRegions = 1000;
 // The oldest Regions that may be used: those that are made, taken down or kept from everybody are
 // not among them.
-std::vector<const v1::Region*> OldestRegions(const v1::ListRegionsResponse& regions);
+std::vector<const v1::Region*> OldestRegions(const v1::ListRegionsResponse& regions, size_t most);
 
 // What may not be used and why, how broken up free memory is, Regions that somebody may have
-// forgotten, the oldest Regions, those of them that nobody ever opened, and who holds what.
-// `facts.holders` has the oldest ones.
+// forgotten, the oldest Regions, those that nobody ever opened, and who holds what.
+// `facts.holders` has the oldest kAskedRegions.
 std::vector<Section> ReportSections(const PoolFacts& facts, absl::Time now);
 
 }  // namespace cxlpool::cli

@@ -3,11 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 #include "tools/cli/golden.h"
 
 namespace cxlpool::cli {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -82,6 +87,50 @@ TEST(PoolUseTest, ADeviceThatNoLinkLeadsToIsStranded) {
   EXPECT_THAT(text(), Not(HasSubstr("no host reaches it")));
   facts.hosts.mutable_hosts(0)->set_state(v1::Host::RETIRED);
   EXPECT_THAT(text(), HasSubstr("no host reaches it")) << "host-b is not led there";
+}
+
+// The names of a section's Regions.
+std::vector<std::string> NamesIn(const std::vector<Section>& sections, absl::string_view key) {
+  std::vector<std::string> names;
+  for (const Section& section : sections) {
+    if (section.key != key) continue;
+    for (const Section::Row& row : section.rows) names.push_back(row.cells.front().text);
+  }
+  return names;
+}
+
+TEST(PoolUseTest, WhatOneUserLeakedStandsTogether) {
+  PoolFacts facts;
+  const auto add = [&facts](const char* name, uint32_t uid, uint64_t size_bytes) {
+    v1::Region& region = *facts.regions.add_regions();
+    region.set_name(absl::StrCat("regions/", name));
+    region.set_size_bytes(size_bytes);
+    region.mutable_maker()->set_host("hosts/gone");
+    region.mutable_maker()->set_uid(uid);
+  };
+  add("one", 1000, 100);
+  add("two", 1001, 300);
+  add("three", 1000, 250);
+  const std::vector<Section> report = ReportSections(facts, Now());
+  EXPECT_THAT(NamesIn(report, "leaked"), ElementsAre("three", "one", "two"));
+  EXPECT_THAT(SectionsJson(report),
+              HasSubstr("\"host\": \"gone\", \"uid\": \"1001\", \"pid\": null"));
+}
+
+TEST(PoolUseTest, WhatNobodyOpenedIsFoundBehindTheOldest) {
+  PoolFacts facts;
+  for (size_t i = 0; i < 3 * kOldestRegions; ++i) {
+    v1::Region& region = *facts.regions.add_regions();
+    region.set_name(absl::StrCat("regions/r-", i));
+    region.set_state(v1::Region::ALLOCATED);
+    region.mutable_create_time()->set_seconds(1 + static_cast<int64_t>(i));
+    v1::HostHolders& host = *facts.holders[region.name()].add_hosts();
+    host.mutable_report_time()->set_seconds(1);
+    if (i % kOldestRegions == 5) host.mutable_unopened_since()->set_seconds(1);
+  }
+  const std::vector<Section> report = ReportSections(facts, Now());
+  EXPECT_EQ(NamesIn(report, "oldest").size(), kOldestRegions);
+  EXPECT_THAT(NamesIn(report, "never_opened"), ElementsAre("r-5", "r-15", "r-25"));
 }
 
 TEST(PoolUseTest, AnEmptyPoolHasNothingToReport) {

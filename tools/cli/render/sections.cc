@@ -79,6 +79,9 @@ std::string SectionText(const Section& section, size_t most, const Bars& bars) {
 
 Cell BytesCell(uint64_t bytes) { return {FormatByteSize(bytes), Quoted(absl::StrCat(bytes))}; }
 Cell CountCell(uint64_t count) { return {absl::StrCat(count), Quoted(absl::StrCat(count))}; }
+Cell NumberCell(std::optional<uint64_t> number) {
+  return number.has_value() ? CountCell(*number) : Cell{"", "null"};
+}
 Cell TextCell(const std::string& text) { return {text, Quoted(text)}; }
 Cell ShareCell(uint64_t part, uint64_t whole) {
   if (whole == 0) return {"", "null"};

@@ -3,6 +3,7 @@
 #define CXLPOOL_TOOLS_CLI_RENDER_SECTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct Cell {
   std::string json;
 };
 Cell BytesCell(uint64_t bytes);
-Cell CountCell(uint64_t count);  // A text in JSON, as all 64-bit numbers are.
+Cell CountCell(uint64_t count);                   // A text in JSON, as all 64-bit numbers are.
+Cell NumberCell(std::optional<uint64_t> number);  // "-" and null of none.
 Cell TextCell(const std::string& text);
 // "37%" of a whole, and in JSON 0.37; "-" and null of nothing.
 Cell ShareCell(uint64_t part, uint64_t whole);
