@@ -68,7 +68,12 @@ absl::Status Repair(DamagedDatabase& database, const Salvage& salvage, const Exa
 // Looks at everything before anything is written. Without `repair`, or without findings, the file
 // stays as it is; a repair keeps the old one beside it.
 absl::StatusOr<FsckReport> RunFsck(const std::string& path, bool repair, absl::Time now,
-                                   std::optional<AuditHead> anchor) {
+                                   std::optional<AuditHead> anchor,
+                                   const std::function<void(const std::string&)>& doing) {
+  const auto tell = [&doing](const std::string& what) {
+    if (doing) doing(what);
+  };
+  tell(absl::StrCat("reading ", path));
   auto database = DamagedDatabase::Open(path);
   if (!database.ok()) return database.status();
   const absl::StatusOr<Salvage> salvage = (*database)->Read();
@@ -88,6 +93,7 @@ absl::StatusOr<FsckReport> RunFsck(const std::string& path, bool repair, absl::T
     report.findings.push_back({record.key, record.reason, "it is set aside"});
   }
   const bool lost = salvage->records_lost || !salvage->unsound.empty();
+  tell(absl::StrCat("examining ", report.records, " records"));
   const Examination found = Examine(salvage->rows, {.records_lost = lost,
                                                     .maybe_stale = salvage->maybe_stale,
                                                     .anchor = std::move(anchor),
@@ -97,6 +103,7 @@ absl::StatusOr<FsckReport> RunFsck(const std::string& path, bool repair, absl::T
   const bool sound = report.findings.empty();
   if (found.anchor.has_value()) report.findings.push_back(*found.anchor);
   if (!repair || sound) return report;
+  tell("writing what is sound into a new file");
   if (absl::Status status = Repair(**database, *salvage, found, now); !status.ok()) return status;
   report.copy = path + ".before-fsck";
   return report;

@@ -5,6 +5,7 @@
 #define CXLPOOL_FABRIC_MANAGER_FSCK_FSCK_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,13 +27,15 @@ struct FsckReport {
 };
 
 // `anchor`: a place that the audit trail had once, as `cxlpool backup` and the journal say it.
+// `doing`, where given, is told what begins that may take long.
 // `repair`: repairs what it finds, in one step; the database before is kept at PATH.before-fsck.
 // An error says why it could not be checked or repaired; then nothing was changed.
 // FAILED_PRECONDITION: STORE_BUSY (stop the manager), STORE_FOREIGN, STORE_TOO_NEW.
 // NOT_FOUND/STORE_MISSING. DATA_LOSS: STORE_CORRUPT (no database), FSCK_CANNOT_REPAIR.
 // ALREADY_EXISTS/BACKUP_EXISTS: PATH.before-fsck is there.
 absl::StatusOr<FsckReport> RunFsck(const std::string& path, bool repair, absl::Time now,
-                                   std::optional<AuditHead> anchor = std::nullopt);
+                                   std::optional<AuditHead> anchor = std::nullopt,
+                                   const std::function<void(const std::string&)>& doing = nullptr);
 
 }  // namespace cxlpool::fm
 

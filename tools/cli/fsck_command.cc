@@ -58,9 +58,12 @@ int Execute(const FsckCommand& command, Printer& printer) {
   absl::StatusOr<fm::FsckReport> report;
   absl::StatusOr<fm::AuditHead> anchor = fm::AuditHead();
   if (command.anchor.has_value()) anchor = fm::ParseAuditHead(*command.anchor);
+  const auto doing = [&printer](const std::string& what) {
+    if (printer.progress) printer.err << "cxlpool: " << Printable(what) << std::endl;
+  };
   if (anchor.ok()) {
     report = fm::RunFsck(command.database, command.repair, absl::Now(),
-                         command.anchor.has_value() ? std::optional(*anchor) : std::nullopt);
+                         command.anchor.has_value() ? std::optional(*anchor) : std::nullopt, doing);
   }
   absl::Status status = anchor.ok() ? report.status() : anchor.status();
   if (status.ok()) status = Print(printer, ToMessage(command, *report), ToTable(command, *report));

@@ -60,6 +60,17 @@ TEST_F(FsckCommandTest, FindingsEndWithOneAndSayWhatARepairDoes) {
   EXPECT_EQ(Run(false), kFsckSound);
 }
 
+TEST_F(FsckCommandTest, ATerminalIsToldWhatTakesLong) {
+  Printer printer{.out = out_, .err = err_, .progress = true};
+  EXPECT_EQ(Execute(FsckCommand{path_, true}, printer), kFsckSound);
+  EXPECT_EQ(err_.str(), "cxlpool: reading " + path_ + "\ncxlpool: examining 15 records\n");
+  EXPECT_EQ(Run(false), kFsckSound);
+  EXPECT_EQ(err_.str(), "") << "it is none";
+  Damage();
+  EXPECT_EQ(Execute(FsckCommand{path_, true}, printer), kFsckFindings);
+  EXPECT_THAT(err_.str(), HasSubstr("cxlpool: writing what is sound into a new file\n"));
+}
+
 TEST_F(FsckCommandTest, WhatCannotBeCheckedEndsWithTwo) {
   path_ += "-not-there";
   EXPECT_EQ(Run(false), kFsckCannotRun);

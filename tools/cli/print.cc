@@ -43,6 +43,12 @@ std::string NamesOf(const google::protobuf::Message& message) {
 
 }  // namespace
 
+void Progress::Tell(const std::string& text) {
+  if (!printer_.progress || absl::Now() < next_) return;
+  next_ = absl::Now() + printer_.progress_interval;
+  printer_.err << "cxlpool: " << text << std::endl;
+}
+
 absl::Status Write(Printer& printer, const std::string& text) {
   printer.out << text << std::flush;
   if (printer.out.good()) return absl::OkStatus();

@@ -10,6 +10,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tools/cli/invocation.h"
 
 namespace cxlpool::cli {
@@ -18,8 +20,9 @@ struct Printer {
   std::ostream& out;
   std::ostream& err;
   OutputFormat format = OutputFormat::kTable;
-  bool progress = false;  // Report to `err` what a wait sees.
-  bool headers = true;    // Begin a table with the names of its columns.
+  bool progress = false;  // Report to `err` what a wait sees, and how far long work is.
+  absl::Duration progress_interval = absl::Seconds(1);  // As Progress.
+  bool headers = true;  // Begin a table with the names of its columns.
   // Where a person at a terminal answers what `err` asks; null: there is no one to ask.
   std::istream* answers = nullptr;
 
@@ -32,6 +35,21 @@ struct Printer {
   bool for_programs() const {
     return format == OutputFormat::kJson || format == OutputFormat::kYaml;
   }
+};
+
+// How far long work is, on a terminal: nothing in the first interval, and no more than one line in
+// each of the others.
+class Progress {
+ public:
+  explicit Progress(Printer& printer)
+      : printer_(printer), next_(absl::Now() + printer.progress_interval) {}
+
+  // `text` is ours.
+  void Tell(const std::string& text);
+
+ private:
+  Printer& printer_;
+  absl::Time next_;
 };
 
 // Writes and flushes. INTERNAL/OUTPUT_LOST if `out` cannot be written (a full disk).

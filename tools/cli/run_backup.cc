@@ -118,18 +118,23 @@ absl::Status Run(Backup& command, Connection& connection, Printer& printer) {
   uint64_t revision = 0;
   uint64_t total = 0;
   bool last = false;
+  Progress progress(printer);
   // A stream that broke starts again from the beginning, because the pool may have changed.
   const absl::Status streamed = connection.Retry("", [&](absl::Duration left) {
     if (absl::Status status = file.Empty(); !status.ok()) return status;
     revision = total = 0;
     last = false;
-    return connection.stub().Backup(v1::BackupRequest(), left, kLimit,
-                                    [&](const v1::BackupResponse& piece) {
-                                      if (revision == 0) revision = piece.revision();
-                                      if (total == 0) total = piece.total_bytes();
-                                      last = piece.last();
-                                      return file.Append(piece.data());
-                                    });
+    return connection.stub().Backup(
+        v1::BackupRequest(), left, kLimit, [&](const v1::BackupResponse& piece) {
+          if (revision == 0) revision = piece.revision();
+          if (total == 0) total = piece.total_bytes();
+          last = piece.last();
+          absl::Status put = file.Append(piece.data());
+          if (!last && total > 0) {
+            progress.Tell(absl::StrCat(file.size() * 100 / total, "% of ", FormatByteSize(total)));
+          }
+          return put;
+        });
   });
   if (!streamed.ok()) return streamed;
   if (!last || file.size() != total) {

@@ -49,6 +49,7 @@ absl::Status Run(AllocateBatch& command, Connection& connection, Printer& printe
   }
   v1::BatchAllocateRegionsResponse all;
   absl::Status status;
+  Progress progress(printer);
   for (size_t begin = 0; begin < requests->size() && status.ok(); begin += kMaxBatch) {
     v1::BatchAllocateRegionsRequest batch;
     const size_t end = std::min(requests->size(), begin + kMaxBatch);
@@ -56,6 +57,9 @@ absl::Status Run(AllocateBatch& command, Connection& connection, Printer& printe
     auto response = connection.Call(&ManagerStub::BatchAllocateRegions, batch);
     status = response.status();
     if (response.ok()) all.MergeFrom(*response);
+    if (end < requests->size()) {
+      progress.Tell(absl::StrCat(end, " of ", requests->size(), " requests are answered"));
+    }
   }
   // What was done is printed, also where the rest could not be.
   if (all.results_size() > 0 || status.ok()) {
