@@ -34,7 +34,7 @@ class Server final : public RpcServer {
       : refusal_trail_(&clock_, &answers_,
                        [pool](auto refusals) { pool->RecordRefusals(std::move(refusals)); }),
         server_health_(&clock_, &answers_, &health_, &refused_,
-                       {options.meters, CertificatesOf(options)}),
+                       {options.meters, CertificatesOf(options), [pool] { pool->TryStore(); }}),
         backups_(store, options.store_directory, &answers_, options.meters),
         pool_(pool, views, watch, &answers_, options.fabric),
         inventory_(pool, views, &backups_, &answers_, &server_health_, options.fabric.driver),

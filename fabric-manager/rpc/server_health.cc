@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 #include "proto/support/text.h"
 
@@ -76,14 +77,21 @@ void ServerHealth::NoteStore(const absl::Status& status) {
   LogStore(status);
   if (store_.ok() && !status.ok()) since_ = clock_->Now();
   store_ = status;
-  refuses_ = !status.ok();
   Show();
-  if (status.ok()) return;
-  timer_->PostAfter(kFullFor, [this, refusal = ++refusals_] {
-    MutexLock lock(mutex_);
-    if (refusal != refusals_) return;
-    refuses_ = false;
-    Show();
+  if (status.ok() || own_.try_store == nullptr || CXLPOOL_MUTANT("full-store-is-not-tried")) return;
+  if (!std::exchange(trying_, true)) TryStoreLater();
+}
+
+// Goes on until NoteStore has heard that the store took a change, whoever made it.
+void ServerHealth::TryStoreLater() {
+  timer_->PostAfter(kTryEvery, [this] {
+    {
+      MutexLock lock(mutex_);
+      trying_ = !store_.ok();
+      if (!trying_) return;
+    }
+    own_.try_store();
+    TryStoreLater();
   });
 }
 

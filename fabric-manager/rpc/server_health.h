@@ -22,17 +22,21 @@ namespace cxlpool::fm {
 
 // What the manager knows of itself. `meters`, null: nothing is counted. `certificates`: EndsOf its
 // own, and those for etcd; any thread; null: it has none.
+// `try_store`: has the store take a change of nothing, whose outcome NoteStore hears; any thread.
+// Null: nobody tries.
 struct OwnFacts {
   const Meters* meters = nullptr;
   std::function<std::vector<CertificateEnd>()> certificates = nullptr;
+  std::function<void()> try_store = nullptr;
 };
 
 // Any thread.
 class ServerHealth {
  public:
-  // So long after the store refused a change health checks say NOT_SERVING. Not for longer: whoever
-  // waits for them would never make the change that shows that there is space again.
-  static constexpr absl::Duration kFullFor = absl::Minutes(1);
+  // So often a store that refused a change is tried again, until it takes one. Health checks say
+  // NOT_SERVING meanwhile: whoever waits for them will not make the change that shows that there is
+  // space again.
+  static constexpr absl::Duration kTryEvery = absl::Seconds(10);
 
   // So long after the last whole backup, or after its start, the manager asks for one.
   static constexpr absl::Duration kBackupIsOld = absl::Hours(24);
@@ -59,7 +63,10 @@ class ServerHealth {
 
  private:
   // Under the lock, so that the last word is the latest.
-  void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { health_->SetServing(serving_ && !refuses_); }
+  void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    health_->SetServing(serving_ && store_.ok());
+  }
+  void TryStoreLater();
 
   void LogStore(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddOwn(std::vector<Finding>& findings) const;
@@ -75,9 +82,8 @@ class ServerHealth {
 
   mutable Mutex mutex_;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
-  bool refuses_ ABSL_GUARDED_BY(mutex_) = false;  // A change was refused within kFullFor.
-  uint64_t refusals_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status store_ ABSL_GUARDED_BY(mutex_);  // As it last said.
+  bool trying_ ABSL_GUARDED_BY(mutex_) = false;  // TryStoreLater goes on.
+  absl::Status store_ ABSL_GUARDED_BY(mutex_);   // As it last said.
   absl::Time since_ ABSL_GUARDED_BY(mutex_);
   bool full_logged_ ABSL_GUARDED_BY(mutex_) = false;  // And not yet that it is over.
   absl::Duration full_logged_at_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();

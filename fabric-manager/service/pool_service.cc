@@ -333,6 +333,18 @@ void PoolService::RecordRefusals(std::vector<AuditEntry> refusals) {
       });
 }
 
+// Its answer is nobody's: who asked for it listens to the Writer.
+void PoolService::TryStore() {
+  writer_->Submit(
+      Audit{{}, "manager", "try-store", ""},
+      [](const PoolState&, PlanContext&) -> absl::StatusOr<Proposal> {
+        Proposal proposal;
+        proposal.commits = true;
+        return proposal;
+      },
+      [](const absl::StatusOr<Committed>&) {});
+}
+
 // Fabrics that cannot look have one answer for every driver: its remedy is the operator's.
 void PoolService::DiscoverDevices(const Caller& caller, const std::string& host,
                                   DoneWith<SeenDevices> done) {

@@ -93,6 +93,9 @@ class PoolService {
   const AuditTrail& trail() const { return writer_->trail(); }
   // Calls that were refused for want of a right, into the audit trail. Any thread.
   void RecordRefusals(std::vector<AuditEntry> refusals);
+  // A commit that changes nothing: Writer::Listener::on_space hears whether the store takes it. Any
+  // thread.
+  void TryStore();
 
  private:
   // Runs `act` on the core, where the caller may run the pool.

@@ -287,6 +287,14 @@ TEST_F(WriterTest, AFullStoreIsToldOfEachTimeAndOnceWhenItIsOver) {
   };
   for (const bool full : {false, true, true, false, false, true}) allocate(full);
   EXPECT_EQ(space, (std::vector<std::string>{"STORE_FULL", "STORE_FULL", "", "STORE_FULL"}));
+  // A commit that changes nothing shows it, too.
+  Submit([](const PoolState&, PlanContext&) -> absl::StatusOr<Proposal> {
+    Proposal proposal;
+    proposal.commits = true;
+    return proposal;
+  });
+  executor.Advance(absl::Milliseconds(5));
+  EXPECT_EQ(space.back(), "");
 }
 
 TEST_F(WriterTest, AnUnknownOutcomeEndsTheManager) {

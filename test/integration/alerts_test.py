@@ -1,16 +1,14 @@
 """Each alert is set off by its own fault and by no other: a real pool has the fault, its daemons are scraped before and after,
 and promtool says which alerts Prometheus would fire. Real processes, no CXL."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import unittest
 from datetime import timedelta
-from pathlib import Path
 
 from testbed.certificates import reissue
-from testbed.emulated import SharedPool
+from testbed.emulated import SharedPool, fill_small_disk, on_a_small_disk
 from testbed.metrics import MeteredPool, fetch_promtool, firing, scrape
 from testbed.pool import CliError
 from testbed.process import wait_until
@@ -340,24 +338,10 @@ class FullStoreTest(FaultTest):
 
     @classmethod
     def make_pool(cls, directory):
-        pool = super().make_pool(directory)
-        write_manager_config = pool.write_manager_config
-
-        def on_a_small_disk():
-            write_manager_config()
-            store = pool.directory / 'store'
-            store.mkdir(exist_ok=True)
-            mount = f'mount -t tmpfs -o size=4m,mode=0700 cxlpool-store {store} && exec "$@"'
-            pool.manager.command = ['unshare', '--mount', 'sh', '-c', mount, 'sh', *pool.manager.command]
-        pool.write_manager_config = on_a_small_disk
-        return pool
+        return on_a_small_disk(super().make_pool(directory))
 
     def test_the_store_is_full(self):
-        store = Path(f'/proc/{self.pool.manager.process.pid}/root{self.pool.directory}/store')
-        filler = store / 'filler'
-        with contextlib.suppress(OSError), filler.open('wb', buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
+        filler = fill_small_disk(self.pool)
         with self.assertRaisesRegex(CliError, 'STORE_FULL'):
             for i in range(1000):
                 self.pool.cli('tenant', 'set', f't{i}', '--fail-fast')

@@ -12,7 +12,9 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from testbed.emulated import EmulatedPool
+from testbed.emulated import EmulatedPool, fill_small_disk, on_a_small_disk
+from testbed.pool import CliError
+from testbed.process import wait_until
 from testbed.testing import BUILD, REPOSITORY, PoolTest, main, skip_program
 
 PROTOS = REPOSITORY / 'proto'
@@ -59,7 +61,8 @@ class CompatibilityTest(unittest.TestCase):
                 find_buf()
 
 
-class ReflectionTest(PoolTest):
+class CurlTest(PoolTest):
+    """On a pool that buf calls as an operator."""
     @classmethod
     def make_pool(cls, directory):
         cls.buf = find_buf()
@@ -73,6 +76,12 @@ class ReflectionTest(PoolTest):
     def url(self, method=''):
         return f'https://127.0.0.1:{self.pool.port}{method}'
 
+    def health(self):
+        answer = self.curl('-d', '{}', self.url('/grpc.health.v1.Health/Check'))
+        return json.loads(answer.stdout or '{}').get('status', answer.stderr)
+
+
+class ReflectionTest(CurlTest):
     def test_every_call_is_found(self):
         promised = set()
         for name in ('pool', 'inventory', 'host', 'access'):
@@ -85,8 +94,7 @@ class ReflectionTest(PoolTest):
         self.assertEqual(promised, {line for line in listed.stdout.split() if line.startswith('cxlpool.')})
 
     def test_health_is_asked_for(self):
-        answer = self.curl('-d', '{}', self.url('/grpc.health.v1.Health/Check'))
-        self.assertEqual(json.loads(answer.stdout or '{}'), {'status': 'SERVING'}, answer.stderr)
+        self.assertEqual(self.health(), 'SERVING')
 
     def test_a_refusal_has_its_reason_and_its_remedy(self):
         answer = self.curl('-d', '{"name": "regions/none"}', self.url('/cxlpool.v1.PoolService/GetRegion'))
@@ -100,6 +108,22 @@ class ReflectionTest(PoolTest):
                               input=base64.b64decode(value + '=' * (-len(value) % 4)), capture_output=True, check=True).stdout.decode()
         self.assertIn('reason: "UNKNOWN_REGION"', info)
         self.assertRegex(info, r'key: "remedy"\s+value: "see `cxlpool region list`"')
+
+
+@unittest.skipUnless(os.geteuid() == 0, 'a file system can be mounted by root only')
+class FullStoreTest(CurlTest):
+    @classmethod
+    def make_pool(cls, directory):
+        return on_a_small_disk(super().make_pool(directory))
+
+    def test_health_is_back_once_there_is_space(self):
+        filler = fill_small_disk(self.pool)
+        with self.assertRaisesRegex(CliError, 'STORE_FULL'):
+            for i in range(1000):
+                self.pool.cli('tenant', 'set', f't{i}', '--fail-fast')
+        self.assertEqual(self.health(), 'NOT_SERVING')
+        filler.unlink()  # And nobody changes anything.
+        wait_until(lambda: self.health() == 'SERVING', 30, 'the store takes changes again')
 
 
 if __name__ == '__main__':

@@ -1,14 +1,12 @@
 """What `cxlpool explain` says of the situations that a person can get into, and whether the commands that it names end
 them. Real processes, no CXL."""
 
-import contextlib
 import os
 import re
 import shlex
 import unittest
-from pathlib import Path
 
-from testbed.emulated import EmulatedHost, EmulatedPool, SharedPool
+from testbed.emulated import EmulatedHost, EmulatedPool, SharedPool, fill_small_disk, on_a_small_disk
 from testbed.pool import CliError
 from testbed.process import TestbedError, wait_until
 from testbed.testing import BUILD, PoolTest, main
@@ -353,25 +351,10 @@ class FullStoreTest(PoolTest):
     """The manager's store on a file system of a few MiB, which only the manager's processes see."""
     @classmethod
     def make_pool(cls, directory):
-        pool = EmulatedPool(BUILD, directory, granule='64MiB')
-        write_manager_config = pool.write_manager_config
-
-        def on_a_small_disk():
-            write_manager_config()
-            store = pool.directory / 'store'
-            store.mkdir(exist_ok=True)
-            mount = f'mount -t tmpfs -o size=4m,mode=0700 cxlpool-store {store} && exec "$@"'
-            pool.manager.command = ['unshare', '--mount', 'sh', '-c', mount, 'sh', *pool.manager.command]
-        pool.write_manager_config = on_a_small_disk
-        return pool
+        return on_a_small_disk(EmulatedPool(BUILD, directory, granule='64MiB'))
 
     def test_a_store_that_is_full(self):
-        store = Path(f'/proc/{self.pool.manager.process.pid}/root{self.pool.directory}/store')
-        self.assertTrue((store / 'pool.db').exists())
-        filler = store / 'filler'
-        with contextlib.suppress(OSError), filler.open('wb', buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
+        filler = fill_small_disk(self.pool)
         with self.assertRaisesRegex(CliError, 'STORE_FULL'):
             for i in range(1000):
                 self.pool.cli('tenant', 'set', f't{i}', '--fail-fast')

@@ -1,9 +1,11 @@
 """A pool without CXL and without machines: each host is an agent process with the emulated adapter."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 from .pool import Pool
 from .process import Daemon
@@ -160,3 +162,28 @@ class SharedPool(EmulatedPool):
 def pool_of_driver(build, directory, **shape):
     """An EmulatedPool; in a test that is to run on devices that every host sees whole (CXLPOOL_DRIVER=shared), a SharedPool."""
     return (SharedPool if os.environ.get('CXLPOOL_DRIVER') == 'shared' else EmulatedPool)(build, directory, **shape)
+
+
+def on_a_small_disk(pool):
+    """The same pool, with the manager's store on a file system of a few MiB, which only the manager's processes see. As root."""
+    write_manager_config = pool.write_manager_config
+
+    def write_config():
+        write_manager_config()
+        store = pool.directory / 'store'
+        store.mkdir(exist_ok=True)
+        mount = f'mount -t tmpfs -o size=4m,mode=0700 cxlpool-store {store} && exec "$@"'
+        pool.manager.command = ['unshare', '--mount', 'sh', '-c', mount, 'sh', *pool.manager.command]
+    pool.write_manager_config = write_config
+    return pool
+
+
+def fill_small_disk(pool):
+    """Leaves no space on it. Answers the file that took it."""
+    store = Path(f'/proc/{pool.manager.process.pid}/root{pool.directory}/store')
+    assert (store / 'pool.db').exists()
+    filler = store / 'filler'
+    with contextlib.suppress(OSError), filler.open('wb', buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    return filler
