@@ -48,7 +48,8 @@ absl::Status NotForTenants(const Caller& caller) {
 // The Region of that name or, where the name is a UUID, of that tag. One that is gone is explained
 // by how it ended, for as long as that is known; then it is UNKNOWN_REGION. For a tenant so are
 // others' Regions, and whatever is gone: nobody remembers whose it was.
-absl::Status ExplainRegion(const ViewHolder& views, const Caller& caller, const std::string& name,
+absl::Status ExplainRegion(const ViewHolder& views, const PoolService& service,
+                           const Caller& caller, const std::string& name,
                            v1::ExplainResponse* out) {
   const PoolViewPtr view = views.Get();
   const auto id = ParseResourceName("regions", name);
@@ -59,7 +60,8 @@ absl::Status ExplainRegion(const ViewHolder& views, const Caller& caller, const 
   const bool is_told = region != nullptr && (MaySee(caller, /*own=*/nullptr, *region) ||
                                              CXLPOOL_MUTANT("explain-tells-tenants-all"));
   if (is_told) {
-    FillAll(fm::ExplainRegion(*view, *region, absl::Now()), out);
+    const uint64_t left_bytes = service.LeftToClear(region->key);
+    FillAll(fm::ExplainRegion(*view, *region, absl::Now(), left_bytes), out);
     return absl::OkStatus();
   }
   const auto end = caller.for_tenants() ? std::nullopt : views.EndOf(*id);
@@ -106,9 +108,9 @@ void ExplainAll(const PoolView& view, const Caller& caller, std::vector<Finding>
 
 }  // namespace
 
-// Of the records alone, in one view: it waits for no host and no fabric, and answers while they
-// hang. What is neither a host nor a device is taken for a Region, whose parser refuses other
-// names.
+// Of the records alone, in one view, and of how far a scrub is: it waits for no host and no fabric,
+// and answers while they hang. What is neither a host nor a device is taken for a Region, whose
+// parser refuses other names.
 void InventoryRpc::Explain(UnaryCall<v1::ExplainRequest, v1::ExplainResponse>& call) {
   const std::string& name = call.request().name();
   const Caller& caller = call.caller();
@@ -119,7 +121,7 @@ void InventoryRpc::Explain(UnaryCall<v1::ExplainRequest, v1::ExplainResponse>& c
   }
   const bool of_host = absl::StartsWith(name, "hosts/");
   if (!of_host && !absl::StartsWith(name, "devices/")) {
-    return call.Finish(ExplainRegion(*views_, caller, name, out));
+    return call.Finish(ExplainRegion(*views_, *service_, caller, name, out));
   }
   if (caller.for_tenants()) return call.Finish(NotForTenants(caller));
   call.Finish(of_host ? ExplainHost(*views_->Get(), name, out)

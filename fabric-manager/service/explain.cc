@@ -243,7 +243,7 @@ bool IsFailed(const DeviceView& device) {
 // A scrub goes on by itself, unless one of the devices cannot be reached, or somebody can still
 // write there, or it fails: then it is tried again and again, and a person has to look. A Region
 // that shrinks is scrubbed where it gives back; since when it is, is not known.
-void ExplainScrub(const PoolView& view, const Region& region, Findings& out) {
+void ExplainScrub(const PoolView& view, const Region& region, uint64_t left_bytes, Findings& out) {
   absl::Span<const Extent> extents = region.extents;
   if (region.resizing()) extents.remove_prefix(region.settled_extents());
   const absl::Time since = region.resizing() ? absl::InfinitePast() : region.state_since;
@@ -261,7 +261,14 @@ void ExplainScrub(const PoolView& view, const Region& region, Findings& out) {
   }
   absl::string_view why = region.state_reason;
   if (!absl::ConsumePrefix(&why, kScrubWaits)) {
-    out.Say(Urgency::kWaits, "SCRUBBING", "its bytes are being cleared").since = since;
+    std::string text = "its bytes are being cleared";
+    if (left_bytes > 0) {
+      uint64_t bytes = 0;
+      for (const Extent& extent : extents) bytes += extent.length_bytes;
+      absl::StrAppend(&text, "; ", FormatByteSize(left_bytes), " of ", FormatByteSize(bytes),
+                      " are left");
+    }
+    out.Say(Urgency::kWaits, "SCRUBBING", std::move(text)).since = since;
     return;
   }
   Finding& finding = out.Say(Urgency::kWrong, "SCRUB_WAITS", std::string(why));
@@ -290,19 +297,19 @@ void ExplainLostBytes(const Region& region, Findings& out) {
 
 // Of its own state, without its Attachments. A Region that is up has nothing to say of its state;
 // one that comes up or goes down is explained by its Attachments.
-void ExplainState(const PoolView& view, const Region& region, Findings& out) {
+void ExplainState(const PoolView& view, const Region& region, uint64_t left_bytes, Findings& out) {
   // Also what shrinks, and what could not be made: it would go for ever, and nobody would hear why.
   const bool waits = absl::StartsWith(region.state_reason, kScrubWaits) &&
                      (region.state == RegionState::kFailed || region.resizing());
   if (waits && region.state != RegionState::kQuarantined &&
       !CXLPOOL_MUTANT("shrinks-wait-unheard")) {
-    return ExplainScrub(view, region, out);
+    return ExplainScrub(view, region, left_bytes, out);
   }
   switch (region.state) {
     case RegionState::kQuarantined:
       return ExplainQuarantine(region, out);
     case RegionState::kScrubbing:
-      return ExplainScrub(view, region, out);
+      return ExplainScrub(view, region, left_bytes, out);
     case RegionState::kFailed:
       out.Say(Urgency::kWaits, "FAILED",
               absl::StrCat("it could not be made, and goes by itself",
@@ -403,9 +410,10 @@ std::optional<Finding> ExplainPart(const PoolView& view, const Region& region,
   return out.Take().front();
 }
 
-std::vector<Finding> ExplainRegion(const PoolView& view, const Region& region, absl::Time now) {
+std::vector<Finding> ExplainRegion(const PoolView& view, const Region& region, absl::Time now,
+                                   uint64_t left_bytes) {
   Findings out(RegionName(region.id));
-  ExplainState(view, region, out);
+  ExplainState(view, region, left_bytes, out);
   for (const Attachment& attachment : region.attachments) {
     for (const Part& part : attachment.parts) {
       auto finding = ExplainPart(view, region, attachment, part, now);

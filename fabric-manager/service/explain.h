@@ -42,8 +42,10 @@ inline constexpr absl::Duration kLeaseEndsSoon = absl::Minutes(10);
 inline constexpr absl::Duration kSlowUnbind = absl::Minutes(1);
 
 // Empty: nothing is wrong with it, and it waits for nothing. Of a Region, what concerns only its
-// hosts and devices is not said again, but where it is what the Region waits for.
-std::vector<Finding> ExplainRegion(const PoolView& view, const Region& region, absl::Time now);
+// hosts and devices is not said again, but where it is what the Region waits for. `left_bytes`: how
+// many of its bytes are to be cleared yet (Scrubs::LeftBytes); 0: that is not said.
+std::vector<Finding> ExplainRegion(const PoolView& view, const Region& region, absl::Time now,
+                                   uint64_t left_bytes = 0);
 // What one part of an Attachment waits for; nothing: for nothing.
 std::optional<Finding> ExplainPart(const PoolView& view, const Region& region,
                                    const Attachment& attachment, const Part& part, absl::Time now);

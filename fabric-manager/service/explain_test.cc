@@ -254,6 +254,8 @@ TEST(ExplainTest, AScrubWaitsForItsDevice) {
   pool.region.attachments.clear();
   pool.region.state = RegionState::kScrubbing;
   EXPECT_EQ(Only(pool.OfRegion(), "SCRUBBING").urgency, Urgency::kWaits);
+  EXPECT_EQ(Only(ExplainRegion(pool.View(), pool.region, kNow, kGiB / 4), "SCRUBBING").text,
+            "its bytes are being cleared; 256 MiB of 1 GiB are left");
   pool.device.device.reachable = false;
   pool.device.device.unreachable_reason = "no such file";
   const Finding finding = Only(pool.OfRegion(), "SCRUB_WAITS");

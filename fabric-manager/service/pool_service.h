@@ -89,6 +89,9 @@ class PoolService {
   // Nothing of it is the pool's, and nothing is changed.
   void DiscoverDevices(const Caller& caller, const std::string& host, DoneWith<SeenDevices> done);
 
+  // As Scrubs::LeftBytes. Any thread.
+  uint64_t LeftToClear(Key region) const { return reconciler_->LeftToClear(region); }
+
   // For Read.
   const AuditTrail& trail() const { return writer_->trail(); }
   // Calls that were refused for want of a right, into the audit trail. Any thread.

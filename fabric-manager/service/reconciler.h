@@ -77,6 +77,9 @@ class Reconciler {
     return agents_.HostsUsing(region, keep_extents);
   }
 
+  // As Scrubs::LeftBytes. Any thread.
+  uint64_t LeftToClear(Key region) const { return scrubs_.LeftBytes(region); }
+
   void OnCommitted(const std::vector<Change>& changes);
   void OnSegments(const std::string& host, const SegmentReports& reports, bool complete);
   void OnSession(const std::string& host, bool online);

@@ -24,11 +24,14 @@ bool IsCleared(const Region& region) {
          (region.state == RegionState::kAllocated && region.resizing());
 }
 
-// A line in the log now and then, while a scrub that takes long goes on.
-ScrubProgress TellsProgress(std::string name, LogFields about, uint64_t bytes, const Clock* clock) {
+// Keeps `left` up to date, which is `left_bytes` before the scrub, and writes a line to the log now
+// and then while one that takes long goes on.
+ScrubProgress TellsProgress(std::string name, LogFields about, uint64_t bytes, const Clock* clock,
+                            std::shared_ptr<std::atomic<uint64_t>> left, uint64_t left_bytes) {
   static constexpr absl::Duration kEvery = absl::Seconds(10);
-  return [name = std::move(name), about = std::move(about), bytes, clock,
-          next = clock->Elapsed() + kEvery](uint64_t done) mutable {
+  return [name = std::move(name), about = std::move(about), bytes, clock, left = std::move(left),
+          left_bytes, next = clock->Elapsed() + kEvery](uint64_t done) mutable {
+    if (left != nullptr) *left = left_bytes - std::min(done, left_bytes);
     if (clock->Elapsed() < next) return;
     next = clock->Elapsed() + kEvery;
     const LogScope scope(about);
@@ -51,7 +54,7 @@ std::string ReasonBeforeWait(const std::string& state_reason) {
 const absl::flat_hash_set<uint32_t>& Scrubs::Done(const Region& region) {
   OfRegion& own = regions_[region.key];
   const bool clears = IsCleared(region);
-  if (!clears) SetLeft(own, 0);
+  if (!clears) SetLeft(region.key, own, 0);
   for (uint32_t i = 0; clears && i < region.extents.size(); ++i) {
     const Device* device = writer_->state().FindDevice(region.extents[i].device);
     if (device == nullptr || device->service != DeviceService::kFailed) continue;
@@ -66,7 +69,7 @@ void Scrubs::Begin(const Region& region, const RegionMove& move) {
   OfRegion& own = regions_[region.key];
   uint64_t left_bytes = 0;
   for (const uint32_t extent : move.extents) left_bytes += region.extents[extent].length_bytes;
-  SetLeft(own, left_bytes);
+  SetLeft(region.key, own, left_bytes);
   if (own.under_way || move.extents.empty() || clock_->Elapsed() < own.not_before) return;
   const uint32_t index = move.extents.front();
   // What stands behind the device's name now may be another's: its zeroes would say nothing.
@@ -93,11 +96,12 @@ void Scrubs::Begin(const Region& region, const RegionMove& move) {
     return Waits(region, "");
   }
   own.under_way = true;
+  if (own.left != nullptr) *own.left = own.left_bytes;  // One that failed begins again.
   probe_->Pass("before-scrub");
   const Slice slice = SliceOf(region.extents[index]);
   driver_->Scrub(slice,
                  TellsProgress(NameOf(writer_->state(), region.key), FieldsOf(region),
-                               slice.length_bytes, clock_),
+                               slice.length_bytes, clock_, own.left, own.left_bytes),
                  [this, key = region.key, index,
                   round = own.round](const absl::StatusOr<ScrubResult>& result) {
                    executor_->Post([this, key, index, round, result] {
@@ -127,7 +131,7 @@ void Scrubs::Ended(Key region, uint32_t extent, uint64_t round,
         durable != nullptr && extent < durable->extents.size()) {
       const uint64_t cleared = durable->extents[extent].length_bytes;
       writer_->meters().scrubbed_bytes.Add(cleared);
-      SetLeft(own, own.left_bytes - std::min(own.left_bytes, cleared));
+      SetLeft(region, own, own.left_bytes - std::min(own.left_bytes, cleared));
     }
     if (result.ok() && *result == ScrubResult::kUnreadable) {
       const LogScope scope(FieldsOf(writer_->state(), region, ""));
@@ -164,7 +168,7 @@ void Scrubs::Ended(Key region, uint32_t extent, uint64_t round,
 
 void Scrubs::ForgetDone(Key region) {
   OfRegion& own = regions_[region];
-  SetLeft(own, 0);
+  SetLeft(region, own, 0);
   own.done.clear();
   ++own.round;
 }
@@ -172,14 +176,29 @@ void Scrubs::ForgetDone(Key region) {
 void Scrubs::Forget(Key region) {
   const auto found = regions_.find(region);
   if (found == regions_.end()) return;
-  SetLeft(found->second, 0);
+  SetLeft(region, found->second, 0);
   regions_.erase(found);
 }
 
-// The difference, as unsigned numbers go round: nothing but Scrubs changes the meter.
-void Scrubs::SetLeft(OfRegion& own, uint64_t bytes) {
+uint64_t Scrubs::LeftBytes(Key region) const {
+  MutexLock lock(left_mutex_);
+  const auto left = left_.find(region);
+  return left == left_.end() ? 0 : left->second->load();
+}
+
+// To the meter comes the difference, as unsigned numbers go round: nothing but Scrubs changes it.
+// What a scrub under way has cleared is not lost where nothing else has changed.
+void Scrubs::SetLeft(Key region, OfRegion& own, uint64_t bytes) {
+  if (bytes == own.left_bytes) return;
   writer_->meters().scrub_backlog_bytes += bytes - own.left_bytes;
   own.left_bytes = bytes;
+  own.left = bytes == 0 ? nullptr : std::make_shared<std::atomic<uint64_t>>(bytes);
+  MutexLock lock(left_mutex_);
+  if (own.left == nullptr) {
+    left_.erase(region);
+  } else {
+    left_[region] = own.left;
+  }
 }
 
 // Says in the Region for what its release waits; empty: for nothing any more. What it had to say

@@ -5,13 +5,15 @@
 //
 // What a Region waits for is said in its state_reason, and what stood there before is kept.
 //
-// Runs wholly on the executor; the driver's answers may come from any thread.
+// Runs wholly on the executor, but for LeftBytes; the driver's answers may come from any thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_SCRUBS_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_SCRUBS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
@@ -19,6 +21,7 @@
 #include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/service/ld_owners.h"
 #include "fabric-manager/service/region_recorder.h"
+#include "proto/support/mutex.h"
 
 namespace cxlpool::fm {
 
@@ -60,10 +63,15 @@ class Scrubs {
   void ForgetDone(Key region);
   void Forget(Key region);
 
+  // How many bytes of the Region are to be cleared yet; 0: none, as far as it is known. Any thread.
+  uint64_t LeftBytes(Key region) const;
+
  private:
   struct OfRegion {
     bool under_way = false;
-    uint64_t left_bytes = 0;  // To be cleared yet.
+    uint64_t left_bytes = 0;  // To be cleared yet, the extent of a scrub under way with them.
+    // The same without what that scrub has cleared; null: none are left.
+    std::shared_ptr<std::atomic<uint64_t>> left = nullptr;
     uint64_t round = 0;  // Counts how often extents were given away.
     absl::flat_hash_set<uint32_t> done;
     std::string error;  // Of the last scrub; empty: none has failed since one succeeded.
@@ -74,7 +82,7 @@ class Scrubs {
              const absl::StatusOr<ScrubResult>& result);
   void Waits(const Region& region, const std::string& what);
   // Takes note of what is left to be cleared of a Region, in the meter of all.
-  void SetLeft(OfRegion& own, uint64_t bytes);
+  void SetLeft(Key region, OfRegion& own, uint64_t bytes);
 
   const absl::Duration retry_;
   Executor* const executor_;
@@ -87,6 +95,8 @@ class Scrubs {
   ProbePoints* const probe_;
   const std::function<void(const std::string&)> look_;
   std::map<Key, OfRegion> regions_;
+  mutable Mutex left_mutex_;
+  std::map<Key, std::shared_ptr<std::atomic<uint64_t>>> left_ ABSL_GUARDED_BY(left_mutex_);
 };
 
 }  // namespace cxlpool::fm

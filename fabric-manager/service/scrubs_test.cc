@@ -76,14 +76,23 @@ TEST_F(ScrubsTest, WhatIsLeftToBeClearedIsCounted) {
   EXPECT_EQ(Backlog(), 0u);
   Begin();
   EXPECT_EQ(Backlog(), 2 * kBytes);
+  EXPECT_EQ(scrubs.LeftBytes(kRegion), 2 * kBytes);
+  fabric.scrub_progress(kBytes / 4);
+  Begin();  // The first is under way.
+  EXPECT_EQ(scrubs.LeftBytes(kRegion), 2 * kBytes - kBytes / 4);
   Answer(ScrubResult::kZero);
   EXPECT_EQ(Backlog(), kBytes);
+  EXPECT_EQ(scrubs.LeftBytes(kRegion), kBytes);
   Begin();
+  fabric.scrub_progress(kBytes / 2);
+  EXPECT_EQ(scrubs.LeftBytes(kRegion), kBytes / 2);
   Answer(absl::UnavailableError("the device is busy"));
   EXPECT_EQ(Backlog(), kBytes);
   executor.Advance(absl::Milliseconds(500));
   Begin();
+  EXPECT_EQ(scrubs.LeftBytes(kRegion), kBytes) << "from the beginning";
   Answer(ScrubResult::kZero);
+  EXPECT_EQ(scrubs.LeftBytes(kRegion), 0u);
   EXPECT_EQ(Backlog(), 0u);
   Begin();
   scrubs.Forget(kRegion);

@@ -40,7 +40,8 @@ class HeldFabric : public FabricDriver {
   void Fence(std::string host, Done done) override {
     fences.push_back({std::move(host), std::move(done)});
   }
-  void Scrub(Slice slice, ScrubProgress, DoneWith<ScrubResult> done) override {
+  void Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResult> done) override {
+    scrub_progress = std::move(progress);
     scrubs.push_back({std::move(slice), std::move(done)});
   }
 
@@ -60,6 +61,7 @@ class HeldFabric : public FabricDriver {
   std::vector<Call<Binding, Done>> waits;
   std::vector<Call<std::string, Done>> fences;
   std::vector<Call<Slice, DoneWith<ScrubResult>>> scrubs;
+  ScrubProgress scrub_progress;  // Of the last of them.
 };
 
 }  // namespace cxlpool::fm
