@@ -92,6 +92,12 @@ const Bridge* FindBridge(const HostRuntime& runtime, absl::string_view name) {
   return nullptr;
 }
 
+// Since when that is wrong with the host, as its runtime says; InfinitePast: it is not known.
+absl::Time SinceWhen(const HostRuntime& runtime, absl::string_view what) {
+  const auto wrong = runtime.wrong_since.find(std::string(what));
+  return wrong == runtime.wrong_since.end() ? absl::InfinitePast() : wrong->second;
+}
+
 // "pid 812 (python3) of user 1000, pid 813 ..."; empty: nobody is known to hold it.
 std::string HoldersOf(const HostRuntime& runtime, uint64_t generation) {
   if (runtime.holders == nullptr) return "";
@@ -122,13 +128,14 @@ class PartExplainer {
       return FabricAway(*host->runtime);
     }
     if (part_.state == AttachmentState::kReleaseBlocked) return ReleaseBlocked(host);
-    if (host != nullptr && !host->runtime->online) return AgentAway();
+    if (host != nullptr && !host->runtime->online) return AgentAway(*host->runtime);
     if (part_.detaching) return GoingDown();
     if (host != nullptr && FindBlockedBridge(*host)) return BridgeBlocked();
     return ComingUp();
   }
 
  private:
+  // Since when it is at its rung: the caller corrects that where something else is wrong.
   Finding& Say(Urgency urgency, const char* problem, std::string text,
                std::vector<std::string> commands) {
     Finding& finding = out_.Say(urgency, problem, std::move(text), std::move(commands));
@@ -148,7 +155,8 @@ class PartExplainer {
     Say(Urgency::kWrong, "FABRIC_AWAY",
         absl::StrCat(Rung(), "; the fabric cannot be asked about that host",
                      InBrackets(runtime.fabric_reason)),
-        {absl::StrCat("cxlpool explain host/", attachment_.host), CutOff()});
+        {absl::StrCat("cxlpool explain host/", attachment_.host), CutOff()})
+        .since = SinceWhen(runtime, "FABRIC_AWAY");
   }
 
   void ReleaseBlocked(const HostView* host) {
@@ -161,9 +169,10 @@ class PartExplainer {
          OnHost(attachment_.host, "end those processes"), CutOff()});
   }
 
-  void AgentAway() {
+  void AgentAway(const HostRuntime& runtime) {
     Say(Urgency::kWrong, "AGENT_AWAY", absl::StrCat(Rung(), "; that host's agent has no session"),
-        {OnHost(attachment_.host, "systemctl status cxlpool-agent"), CutOff()});
+        {OnHost(attachment_.host, "systemctl status cxlpool-agent"), CutOff()})
+        .since = runtime.last_heartbeat;
   }
 
   // An unbind that the fabric does not prove is the one thing that nobody may assume.
@@ -284,11 +293,10 @@ void ExplainScrub(const PoolView& view, const Region& region, uint64_t left_byte
 }
 
 // The bytes that a Region has lost do not come back. Releasing it takes the bad extents out of use
-// only if their devices are drained, too.
+// only if their devices are drained, too. Since when they are lost is on no record.
 void ExplainLostBytes(const Region& region, Findings& out) {
   Finding& finding = out.Say(Urgency::kWrong, "LOST_BYTES", region.state_reason,
                              {absl::StrCat("cxlpool region release ", region.id, " --detach-all")});
-  finding.since = region.state_since;
   for (const BadExtent& bad : region.bad) {
     finding.commands.push_back(
         absl::StrCat("cxlpool device drain ", region.extents[bad.extent_index].device.str()));
@@ -434,7 +442,8 @@ void ExplainAgent(const HostView& host, Findings& out) {
   if (runtime.online) {
     if (runtime.unfit_reason.empty()) return;
     out.Say(Urgency::kWrong, "UNFIT", absl::StrCat("it can take no memory: ", runtime.unfit_reason),
-            {OnHost(id, "cxlpool-agent check")});
+            {OnHost(id, "cxlpool-agent check")})
+        .since = SinceWhen(runtime, "UNFIT");
     return;
   }
   const bool came = runtime.last_heartbeat != absl::InfinitePast();
@@ -458,6 +467,7 @@ void ExplainBridges(const HostView& host, Findings& out) {
     if (!outlook.blocked) continue;
     Finding& finding = out.Say(Urgency::kWaits, "BRIDGE_BLOCKED",
                                absl::StrCat("no new host region can be made on ", bridge.name));
+    finding.since = SinceWhen(*host.runtime, absl::StrCat("BRIDGE_BLOCKED ", bridge.name));
     if (outlook.blocked_by.empty()) continue;
     absl::StrAppend(&finding.text, " until Region ", outlook.blocked_by, " goes");
     finding.waits_for = {RegionName(outlook.blocked_by)};
@@ -473,19 +483,21 @@ std::vector<Finding> ExplainHost(const HostView& host, absl::Time now) {
   Findings out(HostName(id));
   if (host.host.retired) return out.Take();  // Nothing is attached there.
   if (!runtime.fabric_reachable) {
-    out.Say(
-        Urgency::kWrong, "FABRIC_AWAY",
-        absl::StrCat("the fabric cannot be asked what is bound there",
-                     InBrackets(runtime.fabric_reason), "; nothing is bound or proven meanwhile"),
-        {absl::StrCat("cxlpool host show ", id)});
+    out.Say(Urgency::kWrong, "FABRIC_AWAY",
+            absl::StrCat("the fabric cannot be asked what is bound there",
+                         InBrackets(runtime.fabric_reason),
+                         "; nothing is bound or proven meanwhile"),
+            {absl::StrCat("cxlpool host show ", id)})
+        .since = SinceWhen(runtime, "FABRIC_AWAY");
   }
   ExplainAgent(host, out);
   ExplainBridges(host, out);
   for (const auto& [device, seen] : runtime.unreached) {
-    out.Say(Urgency::kWrong, "DEVICE_NOT_REACHED",
-            absl::StrCat("it does not reach device ", device, InBrackets(seen)),
-            {absl::StrCat("cxlpool device discover --host ", id)})
-        .waits_for = {DeviceName(device)};
+    Finding& finding = out.Say(Urgency::kWrong, "DEVICE_NOT_REACHED",
+                               absl::StrCat("it does not reach device ", device, InBrackets(seen)),
+                               {absl::StrCat("cxlpool device discover --host ", id)});
+    finding.since = SinceWhen(runtime, absl::StrCat("DEVICE_NOT_REACHED ", device));
+    finding.waits_for = {DeviceName(device)};
   }
   if (!runtime.certificate_serial.empty() && runtime.certificate_end - now < kCertificateEndsSoon) {
     const bool ended = runtime.certificate_end <= now;
@@ -526,16 +538,19 @@ void ExplainService(const PoolView& view, const Device& device, uint64_t held, F
     const std::string broken =
         absl::StrCat("it is broken for good", InBrackets(device.service_reason));
     if (held == 0) {
-      out.Say(Urgency::kNote, "DEVICE_FAILED", absl::StrCat(broken, ", and empty"), {remove});
+      out.Say(Urgency::kNote, "DEVICE_FAILED", absl::StrCat(broken, ", and empty"), {remove})
+          .since = device.service_since;
     } else {
       out.Say(Urgency::kWrong, "DEVICE_FAILED", absl::StrCat(broken, "; ", bytes),
-              {absl::StrCat("cxlpool device show ", device.id)});
+              {absl::StrCat("cxlpool device show ", device.id)})
+          .since = device.service_since;
     }
   } else if (device.service == DeviceService::kDraining && held == 0) {
     out.Say(Urgency::kNote, "DRAINED", "it is empty, and nothing is placed there", {remove, add});
   } else if (device.service == DeviceService::kDraining) {
     Finding& finding =
         out.Say(Urgency::kWaits, "DRAINING", absl::StrCat("nothing new is placed there; ", bytes));
+    finding.since = device.service_since;
     AddOwners(view, device.id, finding);
     finding.commands.push_back(add);
   }
@@ -555,7 +570,8 @@ std::vector<Finding> ExplainDevice(const PoolView& view, const DeviceView& devic
   if (!itself.reachable) {
     out.Say(Urgency::kWrong, "DEVICE_UNREACHABLE",
             absl::StrCat("the fabric does not show it", InBrackets(itself.unreachable_reason)),
-            show);
+            show)
+        .since = itself.unreachable_since;
   } else if (device.max_lds != 0 && device.use.lds >= device.max_lds &&
              held < itself.capacity_bytes) {
     out.Say(Urgency::kNote, "LDS_TAKEN",

@@ -160,6 +160,8 @@ TEST(ExplainTest, AnAgentThatIsAwayIsSaidOfTheHostAndOfWhatWaitsForIt) {
   EXPECT_EQ(of_host.since, kNow - absl::Minutes(5));
   EXPECT_THAT(pool.OfRegion(), IsEmpty()) << "what is online stays so";
   pool.part().detaching = true;
+  EXPECT_EQ(Only(pool.OfRegion(), "AGENT_AWAY").since, kNow - absl::Minutes(5))
+      << "not since it is at its rung";
   EXPECT_THAT(Only(pool.OfRegion(), "AGENT_AWAY").commands,
               ElementsAre("on host-a: systemctl status cxlpool-agent",
                           "cxlpool host fence host-a --reason WHY"));
@@ -179,6 +181,11 @@ TEST(ExplainTest, AFabricThatCannotBeAskedGoesBeforeAllElse) {
   pool.part() = {.state = AttachmentState::kWanted};
   EXPECT_THAT(Only(pool.OfRegion(), "FABRIC_AWAY").text, HasSubstr("QMP: connection refused"));
   EXPECT_THAT(Only(pool.OfHost(), "FABRIC_AWAY").text, HasSubstr("QMP: connection refused"));
+  EXPECT_EQ(Only(pool.OfHost(), "FABRIC_AWAY").since, absl::InfinitePast());
+  pool.runtime.wrong_since = {{"FABRIC_AWAY", kNow - absl::Minutes(2)}};
+  pool.part().since = kNow - absl::Hours(3);
+  EXPECT_EQ(Only(pool.OfHost(), "FABRIC_AWAY").since, kNow - absl::Minutes(2));
+  EXPECT_EQ(Only(pool.OfRegion(), "FABRIC_AWAY").since, kNow - absl::Minutes(2));
 }
 
 TEST(ExplainTest, ABlockedBridgeNamesTheRegionThatHasToGo) {
@@ -193,7 +200,10 @@ TEST(ExplainTest, ABlockedBridgeNamesTheRegionThatHasToGo) {
   EXPECT_THAT(finding.waits_for, ElementsAre("hosts/host-a", "regions/old"));
   EXPECT_THAT(finding.commands, ElementsAre("cxlpool region detach old --host host-a",
                                             "cxlpool region detach kv --host host-a"));
-  EXPECT_THAT(Only(pool.OfHost(), "BRIDGE_BLOCKED").waits_for, ElementsAre("regions/old"));
+  pool.runtime.wrong_since = {{"BRIDGE_BLOCKED ACPI0016:00", kNow - absl::Minutes(2)}};
+  const Finding of_host = Only(pool.OfHost(), "BRIDGE_BLOCKED");
+  EXPECT_THAT(of_host.waits_for, ElementsAre("regions/old"));
+  EXPECT_EQ(of_host.since, kNow - absl::Minutes(2));
 }
 
 TEST(ExplainTest, WhatComesUpOrGoesDownOnlyWaits) {
@@ -260,7 +270,10 @@ TEST(ExplainTest, AScrubWaitsForItsDevice) {
   pool.device.device.unreachable_reason = "no such file";
   const Finding finding = Only(pool.OfRegion(), "SCRUB_WAITS");
   EXPECT_THAT(finding.waits_for, ElementsAre("devices/cmm-0"));
-  EXPECT_THAT(Only(pool.OfDevice(), "DEVICE_UNREACHABLE").text, HasSubstr("no such file"));
+  pool.device.device.unreachable_since = kNow - absl::Minutes(2);
+  const Finding of_device = Only(pool.OfDevice(), "DEVICE_UNREACHABLE");
+  EXPECT_THAT(of_device.text, HasSubstr("no such file"));
+  EXPECT_EQ(of_device.since, kNow - absl::Minutes(2));
 }
 
 // There is nothing to clear on it, and it seldom shows any more: the rest goes on.
@@ -315,6 +328,8 @@ TEST(ExplainTest, LostBytesSayWhatToDoWithRegionAndDevice) {
   SoundPool pool;
   pool.region.bad = {{0, "MEDIA_ERROR at 0x1000"}};
   pool.region.state_reason = "MEDIA_ERROR: at 0x1000: bytes are lost";
+  EXPECT_EQ(Only(pool.OfRegion(), "LOST_BYTES").since, absl::InfinitePast())
+      << "not since it is allocated";
   EXPECT_THAT(Only(pool.OfRegion(), "LOST_BYTES").commands,
               ElementsAre("cxlpool region release kv --detach-all", "cxlpool device drain cmm-0"));
 }
@@ -344,10 +359,15 @@ TEST(ExplainTest, ALeaseIsNotSaidToEndWhatItDoesNot) {
 TEST(ExplainTest, HostsThatCannotTakeAnything) {
   SoundPool pool;
   pool.runtime.unfit_reason = "NO_CXL: the kernel has no cxl_mem";
+  pool.runtime.wrong_since = {{"UNFIT", kNow - absl::Minutes(2)},
+                              {"DEVICE_NOT_REACHED cmm-0", kNow - absl::Minutes(1)}};
   EXPECT_THAT(Only(pool.OfHost(), "UNFIT").text, HasSubstr("NO_CXL"));
+  EXPECT_EQ(Only(pool.OfHost(), "UNFIT").since, kNow - absl::Minutes(2));
   pool.runtime.unfit_reason = "";
   pool.runtime.unreached = {{"cmm-0", "no DAX device has its mark"}};
-  EXPECT_THAT(Only(pool.OfHost(), "DEVICE_NOT_REACHED").waits_for, ElementsAre("devices/cmm-0"));
+  const Finding unreached = Only(pool.OfHost(), "DEVICE_NOT_REACHED");
+  EXPECT_THAT(unreached.waits_for, ElementsAre("devices/cmm-0"));
+  EXPECT_EQ(unreached.since, kNow - absl::Minutes(1));
   pool.runtime.unreached.clear();
   pool.host.host.retired = true;
   EXPECT_THAT(pool.OfHost(), IsEmpty()) << "it is to come no more";
@@ -367,7 +387,9 @@ TEST(ExplainTest, ACertificateThatEnds) {
 TEST(ExplainTest, ADrainWaitsForWhoHasBytesThere) {
   SoundPool pool;
   pool.device.device.service = DeviceService::kDraining;
+  pool.device.device.service_since = kNow - absl::Minutes(2);
   const Finding finding = Only(pool.OfDevice(), "DRAINING");
+  EXPECT_EQ(finding.since, kNow - absl::Minutes(2));
   EXPECT_THAT(finding.waits_for, ElementsAre("regions/kv"));
   EXPECT_THAT(finding.commands,
               ElementsAre("cxlpool region release kv --detach-all", "cxlpool device add cmm-0"));

@@ -281,6 +281,7 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
       }
       device.service = static_cast<DeviceService>(in.service());
       device.service_reason = in.service_reason();
+      if (Problem p = DecodeSince(in.service_since_unix_us(), device.service_since)) return p;
       device.identity = in.identity();
       device.max_lds = in.max_lds();
       out = Item(std::move(device));

@@ -234,6 +234,7 @@ std::string EncodeItem(const Item& item) {
     out.set_max_lds(device->max_lds);
     out.set_service(static_cast<uint32_t>(device->service));
     out.set_service_reason(Text(device->service_reason));
+    out.set_service_since_unix_us(MicrosOrUnknown(device->service_since));
     out.set_identity(Text(device->identity));
   } else if (const auto* tenant = std::get_if<Tenant>(&item)) {
     pb::TenantRecord& out = *record.mutable_tenant();

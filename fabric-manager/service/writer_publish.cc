@@ -203,6 +203,7 @@ void Writer::SetRuntime(const std::string& host, HostRuntime runtime) {
 
 void Writer::SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hosts) {
   for (auto& [host, runtime] : of_hosts) {
+    runtime.wrong_since = WrongSince(state_.Runtime(host), runtime, clock_->Now());
     state_.SetRuntime(host, std::move(runtime));
     stale_hosts_.insert(host);
   }
@@ -214,7 +215,7 @@ void Writer::SetReachable(const std::map<std::string, std::string>& why_not) {
   if (why_not.empty()) return;
   for (const auto& [device, why] : why_not) {
     if (state_.FindDevice(device) != nullptr) {
-      state_.SetReachable(device, why);
+      state_.SetReachable(device, why, clock_->Now());
     } else {
       unseen_devices_[device] = why;
       stale_laid_down_ = true;

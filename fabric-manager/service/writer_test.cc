@@ -67,6 +67,32 @@ TEST_F(WriterTest, WhatAHostSaysMeanwhileShowsNothingOfACommitUnderWay) {
   EXPECT_NE(views.Get()->regions.Find("a"), nullptr);
 }
 
+TEST_F(WriterTest, SinceWhenAHostOrADeviceIsAwayIsKeptUntilItIsBack) {
+  const auto of_device = [this] { return views.Get()->devices->front().device.unreachable_since; };
+  EXPECT_EQ(of_device(), absl::InfinitePast());
+  const absl::Time away = executor.Now();
+  HostRuntime runtime;
+  const auto of_host = [&] {
+    writer.SetRuntime("host-a", runtime);
+    const auto& wrong = writer.state().Runtime("host-a").wrong_since;
+    const auto since = wrong.find("FABRIC_AWAY");
+    return since == wrong.end() ? absl::InfinitePast() : since->second;
+  };
+  writer.SetReachable({{"cmm-0", "no such file"}});
+  EXPECT_EQ(of_host(), away);
+  executor.Advance(absl::Minutes(1));
+  writer.SetReachable({{"cmm-0", "no answer"}});
+  EXPECT_EQ(of_device(), away);
+  runtime.fabric_reason = "no answer";
+  EXPECT_EQ(of_host(), away);
+  writer.SetReachable({{"cmm-0", ""}});
+  EXPECT_EQ(of_device(), absl::InfinitePast());
+  runtime.fabric_reachable = true;
+  EXPECT_EQ(of_host(), absl::InfinitePast());
+  writer.SetReachable({{"cmm-0", "no answer"}});
+  EXPECT_EQ(of_device(), away + absl::Minutes(1));
+}
+
 TEST_F(WriterTest, AGroupSharesOneCommitAndSeesItself) {
   absl::StatusOr<Committed> answers[3] = {absl::UnknownError(""), absl::UnknownError(""),
                                           absl::UnknownError("")};

@@ -104,11 +104,12 @@ inline Host FullHost() {
   return host;
 }
 
-// Durable fields only: not whether it can be reached, and why not.
+// Durable fields only: not whether it can be reached, why not, and since when.
 inline Device FullDevice() {
   Device device;
   [[maybe_unused]] auto& [key, id, serial, capacity_bytes, granule_bytes, identity, max_lds,
-                          reachable, unreachable_reason, service, service_reason] = device;
+                          reachable, unreachable_reason, service, service_reason, service_since,
+                          unreachable_since] = device;
   key = 6;
   id = "cmm-0";
   serial = "0x1234";
@@ -118,6 +119,7 @@ inline Device FullDevice() {
   max_lds = 16;
   service = DeviceService::kFailed;
   service_reason = "it smokes";
+  service_since = absl::FromUnixSeconds(1'600'000'005);
   return device;
 }
 
@@ -232,7 +234,7 @@ inline HostRuntime FullRuntime() {
   [[maybe_unused]] auto& [online, fabric_reachable, fabric_reason, incarnation, agent_version,
                           kernel_release, fabric_slots, unreached, bridges, region_granule_bytes,
                           memory_block_bytes, page_struct_spare_bytes, unfit_reason, last_heartbeat,
-                          certificate_serial, certificate_end, holders] = runtime;
+                          certificate_serial, certificate_end, holders, wrong_since] = runtime;
   online = true;
   fabric_reachable = true;
   fabric_reason = "its QEMU hangs";
@@ -248,6 +250,7 @@ inline HostRuntime FullRuntime() {
   last_heartbeat = absl::FromUnixMicros(1'600'000'001'000'001);
   certificate_serial = "7a02";
   certificate_end = absl::FromUnixMicros(1'600'000'002'000'001);
+  wrong_since = {{"UNFIT", absl::FromUnixSeconds(1'600'000'006)}};
   auto report = std::make_shared<HolderReport>();
   auto& [time, by_generation] = *report;
   time = absl::FromUnixMicros(1'600'000'003'000'001);

@@ -31,7 +31,8 @@ absl::Status Failed(const Device& device) {
       "remove it, and bring its successor in under another name", {{"device", device.id}});
 }
 
-absl::StatusOr<Change> Put(const PoolState& state, const std::string& id, DeviceService service) {
+absl::StatusOr<Change> Put(const PoolState& state, const std::string& id, DeviceService service,
+                           absl::Time now) {
   auto device = Get(state, id);
   if (!device.ok()) return device.status();
   // Also once it was removed: what was on it was never cleared.
@@ -40,6 +41,7 @@ absl::StatusOr<Change> Put(const PoolState& state, const std::string& id, Device
   }
   if (device->service == service) return Change{};
   device->service = service;
+  device->service_since = now;
   return Change{*device};
 }
 
@@ -71,7 +73,7 @@ std::string DeviceAt(const PoolState& state, const std::string& path) {
 }  // namespace
 
 absl::StatusOr<Change> PutInService(const PoolState& state, const std::string& id) {
-  return Put(state, id, DeviceService::kInService);
+  return Put(state, id, DeviceService::kInService, absl::InfinitePast());
 }
 
 // By the storage itself, which the fabric has shown under both names.
@@ -140,16 +142,16 @@ absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const Caller& calle
 }
 
 absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const Caller& caller,
-                                       const std::string& device, PlanContext& /*context*/) {
+                                       const std::string& device, PlanContext& context) {
   const absl::Status status = CheckCaller(state, caller, Right::kRunPool);
   if (!status.ok() && !CXLPOOL_MUTANT("anybody-runs-the-pool")) return status;
   if (state.IsRemoved(device)) return Change{};
-  return Put(state, device, DeviceService::kDraining);
+  return Put(state, device, DeviceService::kDraining, context.now);
 }
 
 // Only an empty device goes. Its record stays, so that its bytes never become another device's.
 absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const Caller& caller,
-                                        const std::string& id, PlanContext& /*context*/) {
+                                        const std::string& id, PlanContext& context) {
   if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
     return status;
   }
@@ -168,6 +170,7 @@ absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const Caller& ca
                   "drain it, and release them", {{"device", id}, {"regions", names}});
   }
   device->service = DeviceService::kRemoved;
+  device->service_since = context.now;
   return Change{*device};
 }
 
@@ -186,6 +189,7 @@ absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string&
   // The device first: from then on nothing is placed there, and what is left to do is known.
   if (device->service != DeviceService::kFailed) {
     device->service = DeviceService::kFailed;
+    device->service_since = context.now;
     device->service_reason = CutText(reason, kMaxFailReason);
     change.push_back(*device);
   }

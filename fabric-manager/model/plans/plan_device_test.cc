@@ -42,6 +42,21 @@ TEST_F(PlanDeviceTest, AFullDeviceFailsAPartAtATime) {
   EXPECT_EQ((*state().FindRegionById("r2050"))->state, RegionState::kQuarantined);
 }
 
+TEST_F(PlanDeviceTest, IsOutOfServiceSinceItWasTakenOut) {
+  AddDevice("cmm-9", 8 * kGiB, 2 * kMiB);
+  const auto since = [this] { return state().FindDevice("cmm-9")->service_since; };
+  EXPECT_EQ(since(), absl::InfinitePast());
+  const absl::Time drained = context().now;
+  Commit(PlanDrainDevice(state(), kAlice, "cmm-9", context()).value());
+  EXPECT_EQ(since(), drained);
+  context().now += absl::Minutes(1);
+  EXPECT_TRUE(PlanDrainDevice(state(), kAlice, "cmm-9", context()).value().empty());
+  Commit(PlanAddDevice(state(), kAlice, "cmm-9", context()).value());
+  EXPECT_EQ(since(), absl::InfinitePast());
+  Commit(PlanFailDevice(state(), "cmm-9", "smoke", context()).value());
+  EXPECT_EQ(since(), drained + absl::Minutes(1));
+}
+
 TEST_F(PlanDeviceTest, AFailureIsNoLargerThanTheStoreTakes) {
   AddDevice("big", 8 * kGiB, 2 * kMiB);
   context().max_items = 3;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/time/time.h"
 #include "fabric-manager/model/pool/region.h"
 
 namespace cxlpool::fm {
@@ -32,6 +33,10 @@ struct Device {
   std::string unreachable_reason = {};  // For people.
   DeviceService service = DeviceService::kInService;
   std::string service_reason = {};  // Of the operator who failed it, also once it is removed.
+  // Since when it is not in service, or another way not; durable. InfinitePast: it is, or a release
+  // before this one wrote it.
+  absl::Time service_since = absl::InfinitePast();
+  absl::Time unreachable_since = absl::InfinitePast();  // As far as this manager knows.
 
   // Whether the same bytes can be taken of both, whoever has them.
   bool IsShapedAs(const Device& other) const {

@@ -59,10 +59,12 @@ absl::Status DeviceTable::Change(const Device& device, const std::vector<Extent>
     if (absl::Status status = Reshape(now, device, held); !status.ok()) return status;
   }
   const bool reachable = now.reachable;
+  const absl::Time unreachable_since = now.unreachable_since;
   std::string why_not = std::move(now.unreachable_reason);
   now = device;
   now.reachable = reachable;
   now.unreachable_reason = std::move(why_not);
+  now.unreachable_since = unreachable_since;
   UpdateUsable(*IndexOf(Interned(device.id)));
   return absl::OkStatus();
 }
@@ -208,9 +210,17 @@ void DeviceTable::FollowTopology() {
   reach_ = ReachByTopology();
 }
 
-void DeviceTable::SetReachable(absl::string_view device, absl::string_view why_not) {
+void DeviceTable::SetReachable(absl::string_view device, absl::string_view why_not,
+                               absl::Time now) {
   const auto it = devices_.find(device);
   if (it == devices_.end()) return;
+  // Another reason is no other outage. One that nothing was said of yet begins here, too.
+  absl::Time& since = it->second.unreachable_since;
+  if (why_not.empty()) {
+    since = absl::InfinitePast();
+  } else if (it->second.reachable || since == absl::InfinitePast()) {
+    since = now;
+  }
   it->second.reachable = why_not.empty();
   it->second.unreachable_reason = std::string(why_not);
   UpdateUsable(*IndexOf(Interned(device)));

@@ -61,7 +61,7 @@ class DeviceTable {
   void Give(const Region& region);  // That was taken.
 
   // `why_not`: for people; empty: it can be reached.
-  void SetReachable(absl::string_view device, absl::string_view why_not);
+  void SetReachable(absl::string_view device, absl::string_view why_not, absl::Time now);
   void SetTopology(Topology topology);
   void SetLimits(const FabricLimits& limits);
   // From here to the next SetTopology, or FollowTopology, nobody asks how the topology leads to the

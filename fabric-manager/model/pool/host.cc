@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "proto/support/cxl_host.h"
 #include "proto/support/mutant.h"
 
@@ -121,6 +122,27 @@ BridgeOutlook LookAt(const Bridge& bridge, const HostRuntime& runtime,
   outlook.usable =
       !outlook.blocked && !outlook.leaving && !outlook.full && !outlook.free_slots.empty();
   return outlook;
+}
+
+std::map<std::string, absl::Time> WrongSince(const HostRuntime& before, const HostRuntime& after,
+                                             absl::Time now) {
+  std::map<std::string, absl::Time> wrong;
+  const auto add = [&](const std::string& what, absl::Time began) {
+    const auto known = before.wrong_since.find(what);
+    wrong[what] = known == before.wrong_since.end() ? began : known->second;
+  };
+  if (!after.fabric_reachable) add("FABRIC_AWAY", now);
+  const bool came = after.last_heartbeat != absl::InfinitePast();
+  if (!after.online && came) add("AGENT_AWAY", after.last_heartbeat);
+  // Also while the agent is away: what it said last is true until it says otherwise.
+  if (!after.unfit_reason.empty()) add("UNFIT", now);
+  for (const auto& [device, seen] : after.unreached) {
+    add(absl::StrCat("DEVICE_NOT_REACHED ", device), now);
+  }
+  for (const Bridge& bridge : after.bridges) {
+    if (bridge.blocked) add(absl::StrCat("BRIDGE_BLOCKED ", bridge.name), now);
+  }
+  return wrong;
 }
 
 }  // namespace cxlpool::fm

@@ -111,9 +111,18 @@ struct HostRuntime {
   // Null: its agent has said nothing in this session, or has none. Shared, since a HostRuntime is
   // copied for each change of it.
   std::shared_ptr<const HolderReport> holders;
+  // What of the above is wrong, by the name that `explain` has for it, and since when as far as
+  // this manager knows (WrongSince). What is about one of several things has that one's name behind
+  // it: "BRIDGE_BLOCKED ACPI0016:00".
+  std::map<std::string, absl::Time> wrong_since = {};
   friend bool operator==(const HostRuntime&, const HostRuntime&) = default;
 };
 using HostRuntimePtr = std::shared_ptr<const HostRuntime>;
+
+// The `wrong_since` of `after`, which takes the place of `before` now: what was wrong before keeps
+// its time. An agent is away since it was last heard; one that never came is not missed.
+std::map<std::string, absl::Time> WrongSince(const HostRuntime& before, const HostRuntime& after,
+                                             absl::Time now);
 
 // A segment that occupies a slot of the host, from the moment it is planned until the proof that
 // it is unbound.

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "fabric-manager/model/space/bytes.h"
 
 namespace cxlpool::fm {
@@ -253,6 +256,34 @@ TEST_F(LookAtTest, ABridgeOfAnyOrderIsNeitherBlockedNorLeft) {
   look = Look();
   EXPECT_TRUE(look.full);
   EXPECT_FALSE(look.usable);
+}
+
+TEST(WrongSinceTest, WhatGoesOnKeepsItsTimeAndWhatIsOverGoes) {
+  const absl::Time begin = absl::FromUnixSeconds(1'700'000'000);
+  const absl::Time later = begin + absl::Minutes(3);
+  HostRuntime sound;
+  sound.online = sound.fabric_reachable = true;
+  sound.last_heartbeat = begin - absl::Seconds(7);
+  EXPECT_TRUE(WrongSince(HostRuntime(), sound, begin).empty());
+  HostRuntime wrong = sound;
+  wrong.unfit_reason = "NO_CXL: no module";
+  wrong.unreached = {{"cmm-1", "no mark"}};
+  Bridge bridge;
+  bridge.name = kName;
+  bridge.blocked = true;
+  wrong.bridges = {bridge};
+  wrong.wrong_since = WrongSince(sound, wrong, begin);
+  const std::map<std::string, absl::Time> seen = {
+      {"BRIDGE_BLOCKED ACPI0016:00", begin}, {"DEVICE_NOT_REACHED cmm-1", begin}, {"UNFIT", begin}};
+  EXPECT_EQ(wrong.wrong_since, seen);
+  HostRuntime away = wrong;
+  away.online = away.fabric_reachable = false;
+  away.unfit_reason = "NO_CXL: in other words";
+  away.unreached.clear();
+  away.bridges[0].blocked = false;
+  const std::map<std::string, absl::Time> then = {
+      {"AGENT_AWAY", begin - absl::Seconds(7)}, {"FABRIC_AWAY", later}, {"UNFIT", begin}};
+  EXPECT_EQ(WrongSince(wrong, away, later), then);
 }
 
 }  // namespace

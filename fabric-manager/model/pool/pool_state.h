@@ -146,8 +146,9 @@ class PoolState {
   // together is set by itself where no topology entry is on record.
   void SetRuntime(absl::string_view host, HostRuntime runtime);
   // `why_not`: for people; empty: it can be reached.
-  void SetReachable(absl::string_view device, absl::string_view why_not) {
-    devices_.SetReachable(device, why_not);
+  void SetReachable(absl::string_view device, absl::string_view why_not,
+                    absl::Time now = absl::InfinitePast()) {
+    devices_.SetReachable(device, why_not, now);
   }
   void SetTopology(Topology topology) { devices_.SetTopology(std::move(topology)); }
   void SetLimits(const FabricLimits& limits) { devices_.SetLimits(limits); }
