@@ -92,10 +92,11 @@ const Bridge* FindBridge(const HostRuntime& runtime, absl::string_view name) {
   return nullptr;
 }
 
-// Since when that is wrong with the host, as its runtime says; InfinitePast: it is not known.
-absl::Time SinceWhen(const HostRuntime& runtime, absl::string_view what) {
-  const auto wrong = runtime.wrong_since.find(std::string(what));
-  return wrong == runtime.wrong_since.end() ? absl::InfinitePast() : wrong->second;
+// Since when that is so, of a host's `wrong_since` or the view's `scarce_since`; InfinitePast: it
+// is not known.
+absl::Time SinceWhen(const std::map<std::string, absl::Time>& known, const std::string& what) {
+  const auto since = known.find(what);
+  return since == known.end() ? absl::InfinitePast() : since->second;
 }
 
 // "pid 812 (python3) of user 1000, pid 813 ..."; empty: nobody is known to hold it.
@@ -156,7 +157,7 @@ class PartExplainer {
         absl::StrCat(Rung(), "; the fabric cannot be asked about that host",
                      InBrackets(runtime.fabric_reason)),
         {absl::StrCat("cxlpool explain host/", attachment_.host), CutOff()})
-        .since = SinceWhen(runtime, "FABRIC_AWAY");
+        .since = SinceWhen(runtime.wrong_since, "FABRIC_AWAY");
   }
 
   void ReleaseBlocked(const HostView* host) {
@@ -356,36 +357,36 @@ std::vector<Finding> ExplainPool(const PoolView& view) {
     out.Say(Urgency::kWrong, "NO_DEVICE", "the pool has no device", view.fabric.add_device);
     return out.Take();
   }
-  const uint64_t twentieth = capacity.total_bytes / 20;
-  if (capacity.free_bytes < twentieth) {
+  if (IsNearlyFull(capacity)) {
     std::vector<std::string> commands = view.fabric.add_device;
     commands.insert(commands.begin(), "cxlpool region list --order-by \"size_bytes desc\"");
     out.Say(Urgency::kNote, "POOL_FULL",
             absl::StrCat(FormatByteSize(capacity.free_bytes), " of ",
                          FormatByteSize(capacity.total_bytes), " are free"),
-            std::move(commands));
-  } else if (capacity.free_bytes > 2 * twentieth &&
-             capacity.largest_free_bytes < MostFreeOnOneDevice(view) / 10) {
+            std::move(commands))
+        .since = SinceWhen(*view.scarce_since, "POOL_FULL");
+  } else if (IsInPieces(capacity, MostFreeOnOneDevice(view))) {
     out.Say(Urgency::kNote, "POOL_FRAGMENTED",
             absl::StrCat("one device has ", FormatByteSize(MostFreeOnOneDevice(view)),
                          " free, and the largest run of free bytes on any is ",
                          FormatByteSize(capacity.largest_free_bytes)),
-            {"cxlpool region allocate NAME --size SIZE --max-extents 16"});
+            {"cxlpool region allocate NAME --size SIZE --max-extents 16"})
+        .since = SinceWhen(*view.scarce_since, "POOL_FRAGMENTED");
   }
   return out.Take();
 }
 
 // A tenant that is about to be refused for its quota.
-std::vector<Finding> ExplainTenant(const TenantView& tenant) {
+std::vector<Finding> ExplainTenant(const PoolView& view, const TenantView& tenant) {
   const std::string& id = tenant.tenant.id;
-  const uint64_t quota = tenant.tenant.quota_bytes;
   Findings out(ResourceName("tenants", id));
-  if (quota != 0 && tenant.use.held_bytes >= quota - quota / 20) {
+  if (IsNearlyFull(tenant.tenant, tenant.use)) {
     out.Say(Urgency::kNote, "TENANT_FULL",
             absl::StrCat("its Regions have ", FormatByteSize(tenant.use.held_bytes), " of ",
-                         FormatByteSize(quota)),
+                         FormatByteSize(tenant.tenant.quota_bytes)),
             {absl::StrCat("cxlpool region list --filter \"tenant = ", id, "\""),
-             absl::StrCat("cxlpool tenant set ", id, " --quota SIZE")});
+             absl::StrCat("cxlpool tenant set ", id, " --quota SIZE")})
+        .since = SinceWhen(*view.scarce_since, absl::StrCat("TENANT_FULL ", id));
   }
   return out.Take();
 }
@@ -443,7 +444,7 @@ void ExplainAgent(const HostView& host, Findings& out) {
     if (runtime.unfit_reason.empty()) return;
     out.Say(Urgency::kWrong, "UNFIT", absl::StrCat("it can take no memory: ", runtime.unfit_reason),
             {OnHost(id, "cxlpool-agent check")})
-        .since = SinceWhen(runtime, "UNFIT");
+        .since = SinceWhen(runtime.wrong_since, "UNFIT");
     return;
   }
   const bool came = runtime.last_heartbeat != absl::InfinitePast();
@@ -467,7 +468,8 @@ void ExplainBridges(const HostView& host, Findings& out) {
     if (!outlook.blocked) continue;
     Finding& finding = out.Say(Urgency::kWaits, "BRIDGE_BLOCKED",
                                absl::StrCat("no new host region can be made on ", bridge.name));
-    finding.since = SinceWhen(*host.runtime, absl::StrCat("BRIDGE_BLOCKED ", bridge.name));
+    finding.since =
+        SinceWhen(host.runtime->wrong_since, absl::StrCat("BRIDGE_BLOCKED ", bridge.name));
     if (outlook.blocked_by.empty()) continue;
     absl::StrAppend(&finding.text, " until Region ", outlook.blocked_by, " goes");
     finding.waits_for = {RegionName(outlook.blocked_by)};
@@ -488,7 +490,7 @@ std::vector<Finding> ExplainHost(const HostView& host, absl::Time now) {
                          InBrackets(runtime.fabric_reason),
                          "; nothing is bound or proven meanwhile"),
             {absl::StrCat("cxlpool host show ", id)})
-        .since = SinceWhen(runtime, "FABRIC_AWAY");
+        .since = SinceWhen(runtime.wrong_since, "FABRIC_AWAY");
   }
   ExplainAgent(host, out);
   ExplainBridges(host, out);
@@ -496,7 +498,7 @@ std::vector<Finding> ExplainHost(const HostView& host, absl::Time now) {
     Finding& finding = out.Say(Urgency::kWrong, "DEVICE_NOT_REACHED",
                                absl::StrCat("it does not reach device ", device, InBrackets(seen)),
                                {absl::StrCat("cxlpool device discover --host ", id)});
-    finding.since = SinceWhen(runtime, absl::StrCat("DEVICE_NOT_REACHED ", device));
+    finding.since = SinceWhen(runtime.wrong_since, absl::StrCat("DEVICE_NOT_REACHED ", device));
     finding.waits_for = {DeviceName(device)};
   }
   if (!runtime.certificate_serial.empty() && runtime.certificate_end - now < kCertificateEndsSoon) {
@@ -530,7 +532,9 @@ Finding Unseen(const std::string& device, const std::string& why) {
 }
 
 // A device that failed may go once it is empty; one that is drained, too, or come back.
-void ExplainService(const PoolView& view, const Device& device, uint64_t held, Findings& out) {
+void ExplainService(const PoolView& view, const Device& device, const DeviceUse& use,
+                    Findings& out) {
+  const uint64_t held = use.taken_bytes();
   const std::string remove = absl::StrCat("cxlpool device remove ", device.id);
   const std::string add = absl::StrCat("cxlpool device add ", device.id);
   const std::string bytes = absl::StrCat(FormatByteSize(held), " of it are not free");
@@ -545,8 +549,9 @@ void ExplainService(const PoolView& view, const Device& device, uint64_t held, F
               {absl::StrCat("cxlpool device show ", device.id)})
           .since = device.service_since;
     }
-  } else if (device.service == DeviceService::kDraining && held == 0) {
-    out.Say(Urgency::kNote, "DRAINED", "it is empty, and nothing is placed there", {remove, add});
+  } else if (IsDrained(device, use)) {
+    out.Say(Urgency::kNote, "DRAINED", "it is empty, and nothing is placed there", {remove, add})
+        .since = SinceWhen(*view.scarce_since, absl::StrCat("DRAINED ", device.id));
   } else if (device.service == DeviceService::kDraining) {
     Finding& finding =
         out.Say(Urgency::kWaits, "DRAINING", absl::StrCat("nothing new is placed there; ", bytes));
@@ -558,10 +563,8 @@ void ExplainService(const PoolView& view, const Device& device, uint64_t held, F
 
 std::vector<Finding> ExplainDevice(const PoolView& view, const DeviceView& device) {
   const Device& itself = device.device;
-  const uint64_t held =
-      device.use.held_bytes + device.use.scrubbing_bytes + device.use.quarantined_bytes;
   Findings out(DeviceName(itself.id));
-  ExplainService(view, itself, held, out);
+  ExplainService(view, itself, device.use, out);
   // What is out of service for good is not looked for any more.
   if (itself.service == DeviceService::kRemoved || itself.service == DeviceService::kFailed) {
     return out.Take();
@@ -572,12 +575,12 @@ std::vector<Finding> ExplainDevice(const PoolView& view, const DeviceView& devic
             absl::StrCat("the fabric does not show it", InBrackets(itself.unreachable_reason)),
             show)
         .since = itself.unreachable_since;
-  } else if (device.max_lds != 0 && device.use.lds >= device.max_lds &&
-             held < itself.capacity_bytes) {
+  } else if (IsOutOfLds(itself, device.max_lds, device.use)) {
     out.Say(Urgency::kNote, "LDS_TAKEN",
             absl::StrCat("each of its ", device.max_lds, " LDs is taken: ",
-                         FormatByteSize(itself.capacity_bytes - held), " can be given to nobody"),
-            show);
+                         FormatByteSize(device.free_bytes()), " can be given to nobody"),
+            show)
+        .since = SinceWhen(*view.scarce_since, absl::StrCat("LDS_TAKEN ", itself.id));
   }
   return out.Take();
 }
@@ -616,7 +619,7 @@ Diagnosis Diagnose(const PoolView& view, const Caller& caller, std::vector<Findi
     }
   }
   for (const TenantView& tenant : *view.tenants) {
-    if (of_pool || caller.HasTenant(tenant.tenant.id)) add(ExplainTenant(tenant));
+    if (of_pool || caller.HasTenant(tenant.tenant.id)) add(ExplainTenant(view, tenant));
   }
   view.regions.ForEach([&](const Region& region) {
     const bool is_told = of_pool || MaySee(caller, /*own=*/nullptr, region) ||

@@ -77,6 +77,7 @@ struct SoundPool {
     view.tenants = std::make_shared<const std::vector<TenantView>>(tenants);
     view.laid_down = std::make_shared<const LaidDown>(laid_down);
     view.capacity = capacity;
+    view.scarce_since = std::make_shared<const ScarceSince>(scarce_since);
     view.fabric = fabric;
     return view;
   }
@@ -110,6 +111,7 @@ struct SoundPool {
   std::vector<TenantView> tenants;
   LaidDown laid_down;
   Capacity capacity;
+  ScarceSince scarce_since;
   FabricCapabilities fabric = {.driver = "fake",
                                .fence = FenceScope::kHost,
                                .add_device = {"cxlpool device add DEVICE --capacity SIZE"}};
@@ -394,6 +396,8 @@ TEST(ExplainTest, ADrainWaitsForWhoHasBytesThere) {
   EXPECT_THAT(finding.commands,
               ElementsAre("cxlpool region release kv --detach-all", "cxlpool device add cmm-0"));
   pool.device.use = {};
+  pool.scarce_since = {{"DRAINED cmm-0", kNow - absl::Minutes(1)}};
+  EXPECT_EQ(Only(pool.OfDevice(), "DRAINED").since, kNow - absl::Minutes(1));
   EXPECT_THAT(Only(pool.OfDevice(), "DRAINED").commands,
               ElementsAre("cxlpool device remove cmm-0", "cxlpool device add cmm-0"));
   pool.device.device.service = DeviceService::kRemoved;
@@ -414,7 +418,8 @@ TEST(ExplainTest, ADeviceWithoutAFreeLd) {
   pool.device.use.lds = 3;
   EXPECT_THAT(pool.OfDevice(), IsEmpty());
   pool.device.use.lds = 4;
-  Only(pool.OfDevice(), "LDS_TAKEN");
+  pool.scarce_since = {{"LDS_TAKEN cmm-0", kNow - absl::Minutes(2)}};
+  EXPECT_EQ(Only(pool.OfDevice(), "LDS_TAKEN").since, kNow - absl::Minutes(2));
 }
 
 TEST(ExplainTest, ADeviceThatTheFabricHasNeverShown) {
@@ -430,9 +435,13 @@ TEST(ExplainTest, WhatIsTrueOfThePoolAsAWhole) {
   pool.capacity.free_bytes = 2 * kGiB;
   pool.capacity.largest_free_bytes = 2 * kGiB;
   EXPECT_EQ(Only(pool.OfAll(), "POOL_FULL").subject, "");
+  EXPECT_EQ(Only(pool.OfAll(), "POOL_FULL").since, absl::InfinitePast());
+  const absl::Time since = kNow - absl::Minutes(2);
+  pool.scarce_since = {{"POOL_FULL", since}, {"POOL_FRAGMENTED", since}, {"TENANT_FULL ml", since}};
+  EXPECT_EQ(Only(pool.OfAll(), "POOL_FULL").since, since);
   // In pieces is what is so on each device: that there are many makes no piece small.
   pool.capacity.free_bytes = 32 * kGiB;
-  Only(pool.OfAll(), "POOL_FRAGMENTED");
+  EXPECT_EQ(Only(pool.OfAll(), "POOL_FRAGMENTED").since, since);
   pool.device.use.held_bytes = 45 * kGiB;
   EXPECT_TRUE(pool.OfAll().empty());
   pool.device = SoundPool().device;
@@ -440,6 +449,7 @@ TEST(ExplainTest, WhatIsTrueOfThePoolAsAWhole) {
   pool.tenants = {
       {.tenant = {.id = "ml", .quota_bytes = 20 * kGiB}, .use = {.held_bytes = 19 * kGiB}}};
   EXPECT_EQ(Only(pool.OfAll(), "TENANT_FULL").subject, "tenants/ml");
+  EXPECT_EQ(Only(pool.OfAll(), "TENANT_FULL").since, since);
   pool.capacity = {};
   pool.tenants.clear();
   EXPECT_THAT(Only(pool.OfAll(), "NO_DEVICE").commands,

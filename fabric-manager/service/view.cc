@@ -16,8 +16,30 @@ std::shared_ptr<PoolView> ViewHolder::MakeEmpty() {
 }
 
 uint64_t DeviceView::free_bytes() const {
-  const uint64_t taken = use.held_bytes + use.scrubbing_bytes + use.quarantined_bytes;
-  return device.capacity_bytes - std::min(taken, device.capacity_bytes);
+  return device.capacity_bytes - std::min(use.taken_bytes(), device.capacity_bytes);
+}
+
+bool IsNearlyFull(const Capacity& capacity) {
+  return capacity.free_bytes < capacity.total_bytes / 20;
+}
+
+// A pool that is nearly full is in pieces, too, and that is no news.
+bool IsInPieces(const Capacity& capacity, uint64_t most_free_on_one_device) {
+  return capacity.free_bytes > 2 * (capacity.total_bytes / 20) &&
+         capacity.largest_free_bytes < most_free_on_one_device / 10;
+}
+
+bool IsNearlyFull(const Tenant& tenant, const TenantUse& use) {
+  const uint64_t quota = tenant.quota_bytes;
+  return quota != 0 && use.held_bytes >= quota - quota / 20;
+}
+
+bool IsOutOfLds(const Device& device, uint32_t max_lds, const DeviceUse& use) {
+  return max_lds != 0 && use.lds >= max_lds && use.taken_bytes() < device.capacity_bytes;
+}
+
+bool IsDrained(const Device& device, const DeviceUse& use) {
+  return device.service == DeviceService::kDraining && use.taken_bytes() == 0;
 }
 
 uint64_t MostFreeOnOneDevice(const PoolView& view) {
@@ -89,6 +111,7 @@ void ViewHolder::Publish(Publication& publication) {
     pending_.tenants.swap(publication.tenants);
     pending_.tenant_infos = publication.tenant_infos;
     pending_.capacity = publication.capacity;
+    pending_.scarce_since = publication.scarce_since;
     publication.devices.clear();
     publication.tenants.clear();
   }
@@ -125,6 +148,7 @@ void ViewHolder::MergeHost(PoolView& view, std::shared_ptr<const HostView> host)
 
 void ViewHolder::MergeNumbers(PoolView& view) const {
   view.capacity = pending_.capacity;
+  if (pending_.scarce_since != nullptr) view.scarce_since = pending_.scarce_since;
   auto devices = std::make_shared<std::vector<DeviceView>>(*pending_.device_infos);
   for (size_t i = 0; i < devices->size(); ++i) {
     (*devices)[i].use = pending_.devices[i].use;

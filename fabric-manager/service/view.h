@@ -49,6 +49,10 @@ struct LaidDown {
   std::map<std::string, std::string> unseen_devices;  // Id, and why for people.
 };
 
+// Since when what is scarce is so, as far as this manager knows, by the name that `explain` has for
+// it; what is one device's or tenant's has its id behind that: "LDS_TAKEN cmm-0".
+using ScarceSince = std::map<std::string, absl::Time>;
+
 struct PoolView {
   uint64_t revision = 0;
   RegionTable regions;
@@ -58,6 +62,7 @@ struct PoolView {
   std::shared_ptr<const Topology> topology = std::make_shared<const Topology>();
   std::shared_ptr<const LaidDown> laid_down = std::make_shared<const LaidDown>();
   Capacity capacity;
+  std::shared_ptr<const ScarceSince> scarce_since = std::make_shared<const ScarceSince>();
   FabricCapabilities fabric = {};  // Of the driver; without a name: none is open yet.
 };
 using PoolViewPtr = std::shared_ptr<const PoolView>;
@@ -66,6 +71,13 @@ using PoolViewPtr = std::shared_ptr<const PoolView>;
 // Extent never spans devices: this is what its largest run is held against to say that free memory
 // is in pieces.
 uint64_t MostFreeOnOneDevice(const PoolView& view);
+
+// What is scarce: POOL_FULL, POOL_FRAGMENTED, TENANT_FULL, LDS_TAKEN and DRAINED.
+bool IsNearlyFull(const Capacity& capacity);
+bool IsInPieces(const Capacity& capacity, uint64_t most_free_on_one_device);
+bool IsNearlyFull(const Tenant& tenant, const TenantUse& use);
+bool IsOutOfLds(const Device& device, uint32_t max_lds, const DeviceUse& use);
+bool IsDrained(const Device& device, const DeviceUse& use);
 
 // The record of the caller's host in the view, for MaySee; null: it is no host, or it is gone.
 const Host* OwnHost(const PoolView& view, const Caller& caller);
@@ -97,6 +109,7 @@ struct Publication {
   std::vector<TenantUse> tenants;
   std::shared_ptr<const std::vector<TenantView>> tenant_infos;
   Capacity capacity;
+  std::shared_ptr<const ScarceSince> scarce_since;
   std::shared_ptr<const Topology> topology;
   std::shared_ptr<const LaidDown> laid_down;
   std::shared_ptr<const AccessRules> access_rules;

@@ -215,6 +215,7 @@ class Writer {
   void PublishView();
   void ReadInfos();
   void ReadNumbers(Publication& publication);
+  void NoteScarce(Publication& publication);
   std::shared_ptr<const HostView> LookAtHost(const Host& host) const;
 
   const Options options_;
@@ -255,6 +256,7 @@ class Writer {
   std::shared_ptr<const LaidDown> laid_down_ = std::make_shared<const LaidDown>();
   std::map<std::string, std::string> unseen_devices_;
   bool stale_laid_down_ = true;  // An entry of the topology changed since the last view.
+  std::shared_ptr<const ScarceSince> scarce_since_ = std::make_shared<const ScarceSince>();
   std::shared_ptr<const AccessRules> access_rules_;  // As published; null: to be read anew.
   bool stale_infos_ = true;                          // What a device or a tenant is changed since.
   bool stale_numbers_ = true;                        // A count of bytes changed since.

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "fabric-manager/service/writer.h"
 #include "proto/support/mutant.h"
 
@@ -163,6 +164,43 @@ void Writer::ReadNumbers(Publication& publication) {
   publication.tenant_infos = tenant_infos_;
   for (const Interned& tenant : tenant_order_) publication.tenants.push_back(state_.UseOf(tenant));
   publication.capacity = state_.GetCapacity();
+  NoteScarce(publication);
+}
+
+// Of the numbers that stand in the publication, so that it is noted at the commit that made it so,
+// whether somebody looks or not.
+void Writer::NoteScarce(Publication& publication) {
+  ScarceSince scarce;
+  const auto add = [&](std::string what) {
+    const auto known = scarce_since_->find(what);
+    const absl::Time since = known == scarce_since_->end() ? clock_->Now() : known->second;
+    scarce.emplace(std::move(what), since);
+  };
+  uint64_t most_free = 0;
+  for (size_t i = 0; i < publication.devices.size(); ++i) {
+    const DeviceView& info = (*device_infos_)[i];
+    const Publication::DeviceNumbers& numbers = publication.devices[i];
+    const uint64_t capacity = info.device.capacity_bytes;
+    if (numbers.largest_free_bytes > 0) {
+      most_free = std::max(most_free, capacity - std::min(numbers.use.taken_bytes(), capacity));
+    }
+    if (IsOutOfLds(info.device, info.max_lds, numbers.use)) {
+      add(absl::StrCat("LDS_TAKEN ", info.device.id));
+    }
+    if (IsDrained(info.device, numbers.use)) add(absl::StrCat("DRAINED ", info.device.id));
+  }
+  for (size_t i = 0; i < publication.tenants.size(); ++i) {
+    const Tenant& tenant = (*tenant_infos_)[i].tenant;
+    if (IsNearlyFull(tenant, publication.tenants[i])) {
+      add(absl::StrCat("TENANT_FULL ", tenant.id));
+    }
+  }
+  if (IsNearlyFull(publication.capacity)) add("POOL_FULL");
+  if (IsInPieces(publication.capacity, most_free)) add("POOL_FRAGMENTED");
+  if (scarce != *scarce_since_) {
+    scarce_since_ = std::make_shared<const ScarceSince>(std::move(scarce));
+  }
+  publication.scarce_since = scarce_since_;
 }
 
 std::shared_ptr<const HostView> Writer::LookAtHost(const Host& host) const {

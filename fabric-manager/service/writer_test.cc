@@ -93,6 +93,22 @@ TEST_F(WriterTest, SinceWhenAHostOrADeviceIsAwayIsKeptUntilItIsBack) {
   EXPECT_EQ(of_device(), away + absl::Minutes(1));
 }
 
+TEST_F(WriterTest, SinceWhenThePoolIsFullIsNotedAtTheCommitThatFillsIt) {
+  Submit(Allocate("a", 3ull << 30, 1));
+  executor.Advance(absl::Milliseconds(5));
+  EXPECT_TRUE(views.Get()->scarce_since->empty());
+  Submit(Allocate("b", 1ull << 30, 2));
+  const absl::Time before = executor.Now();
+  executor.Advance(absl::Milliseconds(5));
+  const absl::Time full = executor.Now();
+  executor.Advance(absl::Minutes(1));                // Nobody looks meanwhile.
+  writer.SetReachable({{"cmm-0", "no such file"}});  // Which reads the numbers anew.
+  const std::shared_ptr<const ScarceSince> scarce = views.Get()->scarce_since;
+  ASSERT_EQ(scarce->size(), 1u);
+  const absl::Time since = scarce->at("POOL_FULL");
+  EXPECT_TRUE(before <= since && since <= full) << since;
+}
+
 TEST_F(WriterTest, AGroupSharesOneCommitAndSeesItself) {
   absl::StatusOr<Committed> answers[3] = {absl::UnknownError(""), absl::UnknownError(""),
                                           absl::UnknownError("")};

@@ -42,6 +42,8 @@ struct DeviceUse {
   uint64_t scrubbing_bytes = 0;
   uint64_t quarantined_bytes = 0;
   uint32_t lds = 0;
+
+  uint64_t taken_bytes() const { return held_bytes + scrubbing_bytes + quarantined_bytes; }
   friend bool operator==(const DeviceUse&, const DeviceUse&) = default;
 };
 
