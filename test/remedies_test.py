@@ -17,7 +17,8 @@ VALUES = {'HOST': 'host-a', 'NAME': 'kv', 'DEVICE': 'cmm-0', 'TENANT': 'ml', 'WH
           'CERTIFICATE': 'cxlpool://operator/kv', 'TERM': '1h'}
 FILLED_IN = 'x'
 # A finding has its commands in a field of their own, each whole. What is filled in may stand at the end.
-WHOLE_COMMANDS = ('fabric-manager/service/explain.cc', 'fabric-manager/rpc/explain_rpc.cc', 'fabric-manager/rpc/server_health.cc')
+WHOLE_COMMANDS = ('fabric-manager/service/explain.cc', 'fabric-manager/service/explain_region.cc', 'fabric-manager/service/explain_words.cc',
+                  'fabric-manager/rpc/explain_rpc.cc', 'fabric-manager/rpc/server_health.cc')
 # So has a fabric driver those that add a device (FabricCapabilities::add_device), and nothing else.
 DRIVERS = tuple(f'fabric-manager/adapters/{file}.cc' for file in ('fabric_emulated/emulated_fabric', 'fabric_qemu/qemu_fabric',
                                                                 'fabric_shared/shared_backend'))

@@ -229,6 +229,8 @@ struct FabricCapabilities {
   // Claims hosts (see the top). Otherwise a former manager has to have ended, as one has whose
   // store one process alone can open: records that several managers share are refused.
   bool claims_hosts = false;
+  // It reaches a host by that host's agent alone.
+  bool asks_agents = false;
   // Commands by which an operator adds a device, with what this driver finds it by.
   std::vector<std::string> add_device = {};
 

@@ -82,7 +82,7 @@ absl::Status ExplainHost(const PoolView& view, const std::string& name, v1::Expl
   if (!id.ok()) return id.status();
   const auto host = view.hosts.find(*id);
   if (host == view.hosts.end()) return Unknown("UNKNOWN_HOST", name);
-  FillAll(fm::ExplainHost(*host->second, absl::Now()), out);
+  FillAll(fm::ExplainHost(view, *host->second, absl::Now()), out);
   return absl::OkStatus();
 }
 

@@ -1,16 +1,16 @@
+// What is wrong with the pool as a whole, with hosts and devices; and all of it, sorted.
+
 #include "fabric-manager/service/explain.h"
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <iterator>
+#include <tuple>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
-#include "fabric-manager/service/scrubs.h"
+#include "fabric-manager/service/explain_words.h"
 #include "proto/support/byte_size.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
@@ -18,335 +18,6 @@
 
 namespace cxlpool::fm {
 namespace {
-
-constexpr size_t kNamed = 5;  // Of those that something waits for.
-
-// What is said of one subject.
-class Findings {
- public:
-  explicit Findings(std::string subject) : subject_(std::move(subject)) {}
-
-  // The caller may add to what it gives back, until the next Say.
-  Finding& Say(Urgency urgency, const char* problem, std::string text,
-               std::vector<std::string> commands = {}) {
-    all_.push_back({.urgency = urgency,
-                    .subject = subject_,
-                    .problem = problem,
-                    .text = std::move(text),
-                    .commands = std::move(commands)});
-    return all_.back();
-  }
-
-  void Add(Finding finding) { all_.push_back(std::move(finding)); }
-
-  std::vector<Finding> Take() { return std::move(all_); }
-
- private:
-  const std::string subject_;
-  std::vector<Finding> all_;
-};
-
-std::string RegionName(absl::string_view id) { return ResourceName("regions", id); }
-std::string HostName(absl::string_view id) { return ResourceName("hosts", id); }
-std::string DeviceName(absl::string_view id) { return ResourceName("devices", id); }
-
-std::string OnHost(absl::string_view host, absl::string_view command) {
-  return absl::StrCat("on ", host, ": ", command);
-}
-// How a host is without the pool's memory for certain, the last thing to do. A fabric that cannot
-// cut hosts off sees by a host's next boot that the one before it has ended.
-std::string CutOff(const FabricCapabilities& fabric, absl::string_view host) {
-  if (!fabric.can_fence()) {
-    return OnHost(host, "reboot it; to cut it off from afar, set fabric.fence_program");
-  }
-  return absl::StrCat("cxlpool host fence ", host, " --reason WHY");
-}
-std::string Detach(absl::string_view region, absl::string_view host) {
-  return absl::StrCat("cxlpool region detach ", region, " --host ", host);
-}
-std::string ForceRelease(absl::string_view region) {
-  return absl::StrCat("cxlpool region release ", region, " --detach-all --force --reason WHY");
-}
-
-// " (why)", or nothing.
-std::string InBrackets(absl::string_view why) {
-  return why.empty() ? std::string() : absl::StrCat(" (", why, ")");
-}
-
-const HostView* FindHost(const PoolView& view, absl::string_view id) {
-  const auto host = view.hosts.find(id);
-  return host == view.hosts.end() ? nullptr : host->second.get();
-}
-
-const DeviceView* FindDevice(const PoolView& view, absl::string_view id) {
-  for (const DeviceView& device : *view.devices) {
-    if (device.device.id == id) return &device;
-  }
-  return nullptr;
-}
-
-const Bridge* FindBridge(const HostRuntime& runtime, absl::string_view name) {
-  for (const Bridge& bridge : runtime.bridges) {
-    if (bridge.name == name) return &bridge;
-  }
-  return nullptr;
-}
-
-// Since when that is so, of a host's `wrong_since` or the view's `scarce_since`; InfinitePast: it
-// is not known.
-absl::Time SinceWhen(const std::map<std::string, absl::Time>& known, const std::string& what) {
-  const auto since = known.find(what);
-  return since == known.end() ? absl::InfinitePast() : since->second;
-}
-
-// "pid 812 (python3) of user 1000, pid 813 ..."; empty: nobody is known to hold it.
-std::string HoldersOf(const HostRuntime& runtime, uint64_t generation) {
-  if (runtime.holders == nullptr) return "";
-  const auto of = runtime.holders->by_generation.find(generation);
-  if (of == runtime.holders->by_generation.end()) return "";
-  std::vector<std::string> words;
-  for (const Holder& holder : of->second.holders) {
-    if (words.size() == kNamed) break;
-    words.push_back(
-        absl::StrCat("pid ", holder.pid, InBrackets(holder.program), " of user ", holder.uid));
-  }
-  const size_t more = of->second.holders.size() + of->second.more - words.size();
-  if (more > 0) words.push_back(absl::StrCat(more, " more"));
-  return absl::StrJoin(words, ", ");
-}
-
-// What one part of an Attachment waits for: one finding.
-class PartExplainer {
- public:
-  PartExplainer(const PoolView& view, const Region& region, const Attachment& attachment,
-                const Part& part, absl::Time now, Findings& out)
-      : view_(view), region_(region), attachment_(attachment), part_(part), now_(now), out_(out) {}
-
-  // The first cause that applies is said: what keeps all others waiting comes first.
-  void Explain() {
-    const HostView* host = FindHost(view_, attachment_.host);
-    if (host != nullptr && !host->runtime->fabric_reachable) {
-      return FabricAway(*host->runtime);
-    }
-    if (part_.state == AttachmentState::kReleaseBlocked) return ReleaseBlocked(host);
-    if (host != nullptr && !host->runtime->online) return AgentAway(*host->runtime);
-    if (part_.detaching) return GoingDown();
-    if (host != nullptr && FindBlockedBridge(*host)) return BridgeBlocked();
-    return ComingUp();
-  }
-
- private:
-  // Since when it is at its rung: the caller corrects that where something else is wrong.
-  Finding& Say(Urgency urgency, const char* problem, std::string text,
-               std::vector<std::string> commands) {
-    Finding& finding = out_.Say(urgency, problem, std::move(text), std::move(commands));
-    finding.since = part_.since;
-    finding.waits_for = {HostName(attachment_.host)};
-    return finding;
-  }
-
-  std::string CutOff() const { return fm::CutOff(view_.fabric, attachment_.host); }
-
-  std::string Rung() const {
-    return absl::StrCat(ToString(part_.state), part_.detaching ? " and being detached" : "",
-                        " on host ", attachment_.host);
-  }
-
-  void FabricAway(const HostRuntime& runtime) {
-    Say(Urgency::kWrong, "FABRIC_AWAY",
-        absl::StrCat(Rung(), "; the fabric cannot be asked about that host",
-                     InBrackets(runtime.fabric_reason)),
-        {absl::StrCat("cxlpool explain host/", attachment_.host), CutOff()})
-        .since = SinceWhen(runtime.wrong_since, "FABRIC_AWAY");
-  }
-
-  void ReleaseBlocked(const HostView* host) {
-    const std::string holders =
-        host == nullptr ? "" : HoldersOf(*host->runtime, attachment_.generation);
-    Say(Urgency::kWrong, "RELEASE_BLOCKED",
-        absl::StrCat("host ", attachment_.host, " cannot let go of it", InBrackets(part_.reason),
-                     holders.empty() ? "" : absl::StrCat("; it is held by ", holders)),
-        {absl::StrCat("cxlpool region holders ", region_.id),
-         OnHost(attachment_.host, "end those processes"), CutOff()});
-  }
-
-  void AgentAway(const HostRuntime& runtime) {
-    Say(Urgency::kWrong, "AGENT_AWAY", absl::StrCat(Rung(), "; that host's agent has no session"),
-        {OnHost(attachment_.host, "systemctl status cxlpool-agent"), CutOff()})
-        .since = runtime.last_heartbeat;
-  }
-
-  // An unbind that the fabric does not prove is the one thing that nobody may assume.
-  void GoingDown() {
-    const bool slow = part_.state == AttachmentState::kEjecting && now_ - part_.since > kSlowUnbind;
-    if (slow && !CXLPOOL_MUTANT("slow-unbind-only-waits")) {
-      Say(Urgency::kWrong, "UNBIND_NOT_PROVEN",
-          absl::StrCat("the fabric has not proven that host ", attachment_.host, " is without it",
-                       InBrackets(part_.reason)),
-          {CutOff()});
-      return;
-    }
-    Say(Urgency::kWaits, "GOING_DOWN", absl::StrCat(Rung(), InBrackets(part_.reason)), {});
-  }
-
-  // Whether one of the bridges that it is to be made on takes nothing new because of another
-  // Region.
-  bool FindBlockedBridge(const HostView& host) {
-    for (const Segment& segment : attachment_.segments) {
-      const Bridge* bridge = FindBridge(*host.runtime, segment.host_bridge);
-      if (bridge == nullptr) continue;
-      const BridgeOutlook outlook = LookAt(*bridge, *host.runtime, host.occupied);
-      if (!outlook.blocked || outlook.blocked_by == region_.id) continue;
-      blocked_ = bridge->name;
-      blocked_by_ = outlook.blocked_by;
-      return true;
-    }
-    return false;
-  }
-
-  void BridgeBlocked() {
-    Finding& finding =
-        Say(Urgency::kWrong, "BRIDGE_BLOCKED",
-            absl::StrCat(Rung(), "; its host bridge ", blocked_, " takes no new host region"),
-            {Detach(region_.id, attachment_.host)});
-    if (blocked_by_.empty()) return;
-    absl::StrAppend(&finding.text, " until Region ", blocked_by_, " goes");
-    finding.waits_for.push_back(RegionName(blocked_by_));
-    finding.commands.insert(finding.commands.begin(), Detach(blocked_by_, attachment_.host));
-  }
-
-  void ComingUp() {
-    Say(Urgency::kWaits, "COMING_UP", absl::StrCat(Rung(), InBrackets(part_.reason)),
-        {absl::StrCat("cxlpool region watch ", region_.id), Detach(region_.id, attachment_.host)});
-  }
-
-  const PoolView& view_;
-  const Region& region_;
-  const Attachment& attachment_;
-  const Part& part_;
-  const absl::Time now_;
-  Findings& out_;
-  std::string blocked_, blocked_by_;  // Of FindBlockedBridge.
-};
-
-bool IsSettled(const Part& part) { return part.is_up() || part.state == AttachmentState::kUnbound; }
-
-// What a Region in QUARANTINED waits for: that an operator says what is true of its bytes. What was
-// found bound to a host is let go of first.
-void ExplainQuarantine(const Region& region, Findings& out) {
-  Finding& finding =
-      out.Say(Urgency::kWrong, "QUARANTINED",
-              absl::StrCat("its bytes are kept from everybody", InBrackets(region.state_reason)));
-  finding.since = region.state_since;
-  for (const Attachment& attachment : region.attachments) {
-    if (attachment.held) finding.commands.push_back(Detach(region.id, attachment.host));
-  }
-  finding.commands.push_back(ForceRelease(region.id));
-}
-
-// Nothing is cleared on a device that failed (Scrubs::Done), and no scrub waits for it.
-bool IsFailed(const DeviceView& device) {
-  return device.device.service == DeviceService::kFailed &&
-         !CXLPOOL_MUTANT("scrubs-wait-for-broken-devices");
-}
-
-// A scrub goes on by itself, unless one of the devices cannot be reached, or somebody can still
-// write there, or it fails: then it is tried again and again, and a person has to look. A Region
-// that shrinks is scrubbed where it gives back; since when it is, is not known.
-void ExplainScrub(const PoolView& view, const Region& region, uint64_t left_bytes, Findings& out) {
-  absl::Span<const Extent> extents = region.extents;
-  if (region.resizing()) extents.remove_prefix(region.settled_extents());
-  const absl::Time since = region.resizing() ? absl::InfinitePast() : region.state_since;
-  for (const Extent& extent : extents) {
-    const DeviceView* device = FindDevice(view, extent.device);
-    if (device == nullptr || device->device.reachable || IsFailed(*device)) continue;
-    Finding& finding =
-        out.Say(Urgency::kWrong, "SCRUB_WAITS",
-                absl::StrCat("its bytes cannot be cleared while the fabric does not show device ",
-                             device->device.id, InBrackets(device->device.unreachable_reason)),
-                {absl::StrCat("cxlpool explain device/", device->device.id)});
-    finding.since = since;
-    finding.waits_for = {DeviceName(device->device.id)};
-    return;
-  }
-  absl::string_view why = region.state_reason;
-  if (!absl::ConsumePrefix(&why, kScrubWaits)) {
-    std::string text = "its bytes are being cleared";
-    if (left_bytes > 0) {
-      uint64_t bytes = 0;
-      for (const Extent& extent : extents) bytes += extent.length_bytes;
-      absl::StrAppend(&text, "; ", FormatByteSize(left_bytes), " of ", FormatByteSize(bytes),
-                      " are left");
-    }
-    out.Say(Urgency::kWaits, "SCRUBBING", std::move(text)).since = since;
-    return;
-  }
-  Finding& finding = out.Say(Urgency::kWrong, "SCRUB_WAITS", std::string(why));
-  finding.since = since;
-  for (const Extent& extent : extents) {
-    const std::string name = DeviceName(extent.device);
-    const DeviceView* device = FindDevice(view, extent.device);
-    if (device != nullptr && IsFailed(*device)) continue;
-    if (absl::c_linear_search(finding.waits_for, name)) continue;
-    finding.waits_for.push_back(name);
-    finding.commands.push_back(absl::StrCat("cxlpool device show ", extent.device.str()));
-  }
-}
-
-// The bytes that a Region has lost do not come back. Releasing it takes the bad extents out of use
-// only if their devices are drained, too. Since when they are lost is on no record.
-void ExplainLostBytes(const Region& region, Findings& out) {
-  Finding& finding = out.Say(Urgency::kWrong, "LOST_BYTES", region.state_reason,
-                             {absl::StrCat("cxlpool region release ", region.id, " --detach-all")});
-  for (const BadExtent& bad : region.bad) {
-    finding.commands.push_back(
-        absl::StrCat("cxlpool device drain ", region.extents[bad.extent_index].device.str()));
-  }
-}
-
-// Of its own state, without its Attachments. A Region that is up has nothing to say of its state;
-// one that comes up or goes down is explained by its Attachments.
-void ExplainState(const PoolView& view, const Region& region, uint64_t left_bytes, Findings& out) {
-  // Also what shrinks, and what could not be made: it would go for ever, and nobody would hear why.
-  const bool waits = absl::StartsWith(region.state_reason, kScrubWaits) &&
-                     (region.state == RegionState::kFailed || region.resizing());
-  if (waits && region.state != RegionState::kQuarantined &&
-      !CXLPOOL_MUTANT("shrinks-wait-unheard")) {
-    return ExplainScrub(view, region, left_bytes, out);
-  }
-  switch (region.state) {
-    case RegionState::kQuarantined:
-      return ExplainQuarantine(region, out);
-    case RegionState::kScrubbing:
-      return ExplainScrub(view, region, left_bytes, out);
-    case RegionState::kFailed:
-      out.Say(Urgency::kWaits, "FAILED",
-              absl::StrCat("it could not be made, and goes by itself",
-                           InBrackets(region.state_reason)))
-          .since = region.state_since;
-      return;
-    case RegionState::kReserved:
-    case RegionState::kAllocated:
-    case RegionState::kReleasing:
-      break;
-  }
-  if (!region.bad.empty()) ExplainLostBytes(region, out);
-}
-
-// A lease that nobody renews is no mistake; its end surprises whoever has forgotten it. Its end
-// does nothing to a Region that goes already, and QUARANTINED only an operator ends.
-void ExplainLease(const Region& region, absl::Time now, Findings& out) {
-  const bool ends = !region.compensating && (region.state == RegionState::kReserved ||
-                                             region.state == RegionState::kAllocated);
-  if (!ends && !CXLPOOL_MUTANT("doctor-says-leases-end-quarantine")) return;
-  if (region.expire_time == absl::InfiniteFuture() || region.expire_time - now > kLeaseEndsSoon) {
-    return;
-  }
-  out.Say(Urgency::kNote, "LEASE_ENDS",
-          absl::StrCat("it is released by itself at ", UtcText(region.expire_time),
-                       " unless it is renewed"),
-          {absl::StrCat("cxlpool region renew ", region.id, " --ttl 1h")});
-}
 
 // What the operator has to know of the pool as a whole. A pool without a device says only that: it
 // is full and in pieces, too.
@@ -370,7 +41,9 @@ std::vector<Finding> ExplainPool(const PoolView& view) {
             absl::StrCat("one device has ", FormatByteSize(MostFreeOnOneDevice(view)),
                          " free, and the largest run of free bytes on any is ",
                          FormatByteSize(capacity.largest_free_bytes)),
-            {"cxlpool region allocate NAME --size SIZE --max-extents 16"})
+            {"cxlpool region allocate NAME --size SIZE --max-extents 16",
+             "cxlpool region list --order-by size_bytes",
+             "cxlpool region release NAME --detach-all"})
         .since = SinceWhen(*view.scarce_since, "POOL_FRAGMENTED");
   }
   return out.Take();
@@ -408,53 +81,32 @@ bool ComesBefore(const Finding& a, const Finding& b) {
   return a.subject < b.subject;
 }
 
-}  // namespace
-
-std::optional<Finding> ExplainPart(const PoolView& view, const Region& region,
-                                   const Attachment& attachment, const Part& part, absl::Time now) {
-  // A stray that is held waits for nothing but its operator: that is said of the Region.
-  if (IsSettled(part) || (attachment.held && !part.detaching)) return std::nullopt;
-  Findings out(RegionName(region.id));
-  PartExplainer(view, region, attachment, part, now, out).Explain();
-  return out.Take().front();
-}
-
-std::vector<Finding> ExplainRegion(const PoolView& view, const Region& region, absl::Time now,
-                                   uint64_t left_bytes) {
-  Findings out(RegionName(region.id));
-  ExplainState(view, region, left_bytes, out);
-  for (const Attachment& attachment : region.attachments) {
-    for (const Part& part : attachment.parts) {
-      auto finding = ExplainPart(view, region, attachment, part, now);
-      if (finding.has_value()) out.Add(*std::move(finding));
-    }
-  }
-  ExplainLease(region, now, out);
-  return out.Take();
-}
-
-namespace {
-
 // An agent that is away is a mistake where its host has memory; one that never came may be a
-// machine that is not built yet.
+// machine that is not built yet, or will not be. The check says why it does not come.
 void ExplainAgent(const HostView& host, Findings& out) {
   const std::string& id = host.host.id;
   const HostRuntime& runtime = *host.runtime;
   if (runtime.online) {
     if (runtime.unfit_reason.empty()) return;
     out.Say(Urgency::kWrong, "UNFIT", absl::StrCat("it can take no memory: ", runtime.unfit_reason),
-            {OnHost(id, "cxlpool-agent check")})
+            {OnHost(id, "cxlpool-agent check"), RestartAgent(id)})
         .since = SinceWhen(runtime.wrong_since, "UNFIT");
     return;
   }
   const bool came = runtime.last_heartbeat != absl::InfinitePast();
   const bool has_memory = !host.occupied.empty();
-  Finding& finding =
-      out.Say(has_memory ? Urgency::kWrong : Urgency::kNote,
-              came || has_memory ? "AGENT_AWAY" : "AGENT_NEVER_CAME",
-              came ? "its agent has no session any more"
-                   : "its agent has not come since this manager started",
-              {OnHost(id, "systemctl status cxlpool-agent"), OnHost(id, "cxlpool-agent check")});
+  std::vector<std::string> commands = {OnHost(id, "cxlpool-agent check")};
+  if (came || has_memory) {
+    commands.push_back(RestartAgent(id));
+  } else {
+    commands.push_back(OnHost(id, "systemctl enable --now cxlpool-agent"));
+    commands.push_back(absl::StrCat("cxlpool host retire ", id));
+  }
+  Finding& finding = out.Say(has_memory ? Urgency::kWrong : Urgency::kNote,
+                             came || has_memory ? "AGENT_AWAY" : "AGENT_NEVER_CAME",
+                             came ? "its agent has no session any more"
+                                  : "its agent has not come since this manager started",
+                             std::move(commands));
   if (has_memory)
     absl::StrAppend(&finding.text, "; ", host.occupied.size(), " of its slots are taken");
   if (came) finding.since = runtime.last_heartbeat;
@@ -479,25 +131,28 @@ void ExplainBridges(const HostView& host, Findings& out) {
 
 }  // namespace
 
-std::vector<Finding> ExplainHost(const HostView& host, absl::Time now) {
+std::vector<Finding> ExplainHost(const PoolView& view, const HostView& host, absl::Time now) {
   const HostRuntime& runtime = *host.runtime;
   const std::string& id = host.host.id;
   Findings out(HostName(id));
   if (host.host.retired) return out.Take();  // Nothing is attached there.
   if (!runtime.fabric_reachable) {
-    out.Say(Urgency::kWrong, "FABRIC_AWAY",
-            absl::StrCat("the fabric cannot be asked what is bound there",
-                         InBrackets(runtime.fabric_reason),
-                         "; nothing is bound or proven meanwhile"),
-            {absl::StrCat("cxlpool host show ", id)})
-        .since = SinceWhen(runtime.wrong_since, "FABRIC_AWAY");
+    Finding& finding = out.Say(
+        Urgency::kWrong, "FABRIC_AWAY",
+        absl::StrCat("the fabric cannot be asked what is bound there",
+                     InBrackets(runtime.fabric_reason), "; nothing is bound or proven meanwhile"),
+        {absl::StrCat("cxlpool host show ", id)});
+    finding.since = SinceWhen(runtime.wrong_since, "FABRIC_AWAY");
+    // A machine that hangs is ended by it, and what it has is free before it comes back.
+    if (!host.occupied.empty()) finding.commands.push_back(CutOff(view.fabric, id));
   }
   ExplainAgent(host, out);
   ExplainBridges(host, out);
   for (const auto& [device, seen] : runtime.unreached) {
     Finding& finding = out.Say(Urgency::kWrong, "DEVICE_NOT_REACHED",
                                absl::StrCat("it does not reach device ", device, InBrackets(seen)),
-                               {absl::StrCat("cxlpool device discover --host ", id)});
+                               {absl::StrCat("cxlpool device discover --host ", id),
+                                OnHost(id, "cxlpool-agent check"), RestartAgent(id)});
     finding.since = SinceWhen(runtime.wrong_since, absl::StrCat("DEVICE_NOT_REACHED ", device));
     finding.waits_for = {DeviceName(device)};
   }
@@ -518,7 +173,20 @@ void AddOwners(const PoolView& view, const std::string& device, Finding& finding
   view.regions.ForEach([&](const Region& region) {
     if (!region.HasBytesOn(device)) return true;
     finding.waits_for.push_back(RegionName(region.id));
-    finding.commands.push_back(absl::StrCat("cxlpool region release ", region.id, " --detach-all"));
+    const std::string release = absl::StrCat("cxlpool region release ", region.id, " --detach-all");
+    switch (region.state) {
+      case RegionState::kQuarantined:
+        finding.commands.push_back(ForceRelease(region.id));
+        break;
+      case RegionState::kReserved:
+      case RegionState::kAllocated:
+        finding.commands.push_back(release);
+        break;
+      case RegionState::kReleasing:
+      case RegionState::kScrubbing:
+      case RegionState::kFailed:
+        break;  // It goes already: what it waits for is said of itself.
+    }
     return finding.waits_for.size() < kNamed;
   });
 }
@@ -561,6 +229,16 @@ void ExplainService(const PoolView& view, const Device& device, const DeviceUse&
   }
 }
 
+// Hosts whose agents are away, where the agents show the devices: the first few of them.
+void AddAwayHosts(const PoolView& view, Finding& finding) {
+  for (const auto& [id, host] : view.hosts) {
+    if (host->runtime->online || host->host.retired) continue;
+    finding.waits_for.push_back(HostName(id));
+    finding.commands.push_back(RestartAgent(id));
+    if (finding.waits_for.size() == kNamed) return;
+  }
+}
+
 std::vector<Finding> ExplainDevice(const PoolView& view, const DeviceView& device) {
   const Device& itself = device.device;
   Findings out(DeviceName(itself.id));
@@ -569,17 +247,21 @@ std::vector<Finding> ExplainDevice(const PoolView& view, const DeviceView& devic
   if (itself.service == DeviceService::kRemoved || itself.service == DeviceService::kFailed) {
     return out.Take();
   }
-  const std::vector<std::string> show = {absl::StrCat("cxlpool device show ", itself.id)};
   if (!itself.reachable) {
-    out.Say(Urgency::kWrong, "DEVICE_UNREACHABLE",
-            absl::StrCat("the fabric does not show it", InBrackets(itself.unreachable_reason)),
-            show)
-        .since = itself.unreachable_since;
+    Finding& finding =
+        out.Say(Urgency::kWrong, "DEVICE_UNREACHABLE",
+                absl::StrCat("the fabric does not show it", InBrackets(itself.unreachable_reason)));
+    finding.since = itself.unreachable_since;
+    if (view.fabric.asks_agents) AddAwayHosts(view, finding);
+    for (std::string& command : LookOrFail(itself.id)) {
+      finding.commands.push_back(std::move(command));
+    }
   } else if (IsOutOfLds(itself, device.max_lds, device.use)) {
     out.Say(Urgency::kNote, "LDS_TAKEN",
             absl::StrCat("each of its ", device.max_lds, " LDs is taken: ",
                          FormatByteSize(device.free_bytes()), " can be given to nobody"),
-            show)
+            {absl::StrCat("cxlpool region list --filter \"device = ", itself.id, "\""),
+             "cxlpool region release NAME --detach-all"})
         .since = SinceWhen(*view.scarce_since, absl::StrCat("LDS_TAKEN ", itself.id));
   }
   return out.Take();
@@ -612,7 +294,7 @@ Diagnosis Diagnose(const PoolView& view, const Caller& caller, std::vector<Findi
   if (of_pool) {
     add(std::move(of_manager));
     add(ExplainPool(view));
-    for (const auto& [id, host] : view.hosts) add(ExplainHost(*host, now));
+    for (const auto& [id, host] : view.hosts) add(ExplainHost(view, *host, now));
     for (const DeviceView& device : *view.devices) add(ExplainDevice(view, device));
     for (const auto& [device, why] : view.laid_down->unseen_devices) {
       if (FindDevice(view, device) == nullptr) add({Unseen(device, why)});

@@ -49,7 +49,7 @@ std::vector<Finding> ExplainRegion(const PoolView& view, const Region& region, a
 // What one part of an Attachment waits for; nothing: for nothing.
 std::optional<Finding> ExplainPart(const PoolView& view, const Region& region,
                                    const Attachment& attachment, const Part& part, absl::Time now);
-std::vector<Finding> ExplainHost(const HostView& host, absl::Time now);
+std::vector<Finding> ExplainHost(const PoolView& view, const HostView& host, absl::Time now);
 // Also of one that is laid down, and that the fabric has never shown. Nothing: there is none.
 std::optional<std::vector<Finding>> ExplainDevice(const PoolView& view, const std::string& device);
 

@@ -85,7 +85,7 @@ struct SoundPool {
   std::vector<Finding> OfRegion() const { return ExplainRegion(View(), region, kNow); }
   std::vector<Finding> OfHost() const {
     const PoolView view = View();
-    return ExplainHost(*view.hosts.at("host-a"), kNow);
+    return ExplainHost(view, *view.hosts.at("host-a"), kNow);
   }
   std::vector<Finding> OfDevice() const { return *ExplainDevice(View(), "cmm-0"); }
   std::vector<Finding> OfAll(const Caller& caller = Caller::Admin("alice")) const {
@@ -147,9 +147,8 @@ TEST(ExplainTest, ABlockedReleaseNamesWhoHoldsIt) {
   EXPECT_THAT(finding.text, HasSubstr("HOLDERS: 2 processes"));
   EXPECT_THAT(finding.text, HasSubstr("pid 812 (python3) of user 1000, 1 more"));
   EXPECT_THAT(finding.waits_for, ElementsAre("hosts/host-a"));
-  EXPECT_THAT(finding.commands,
-              ElementsAre("cxlpool region holders kv", "on host-a: end those processes",
-                          "cxlpool host fence host-a --reason WHY"));
+  EXPECT_THAT(finding.commands, ElementsAre("cxlpool region holders kv", "on host-a: kill 812",
+                                            "cxlpool host fence host-a --reason WHY"));
 }
 
 TEST(ExplainTest, AnAgentThatIsAwayIsSaidOfTheHostAndOfWhatWaitsForIt) {
@@ -160,12 +159,14 @@ TEST(ExplainTest, AnAgentThatIsAwayIsSaidOfTheHostAndOfWhatWaitsForIt) {
   const Finding of_host = Only(pool.OfHost(), "AGENT_AWAY");
   EXPECT_EQ(of_host.urgency, Urgency::kWrong);
   EXPECT_EQ(of_host.since, kNow - absl::Minutes(5));
+  EXPECT_THAT(of_host.commands, ElementsAre("on host-a: cxlpool-agent check",
+                                            "on host-a: systemctl restart cxlpool-agent"));
   EXPECT_THAT(pool.OfRegion(), IsEmpty()) << "what is online stays so";
   pool.part().detaching = true;
   EXPECT_EQ(Only(pool.OfRegion(), "AGENT_AWAY").since, kNow - absl::Minutes(5))
       << "not since it is at its rung";
   EXPECT_THAT(Only(pool.OfRegion(), "AGENT_AWAY").commands,
-              ElementsAre("on host-a: systemctl status cxlpool-agent",
+              ElementsAre("on host-a: systemctl restart cxlpool-agent",
                           "cxlpool host fence host-a --reason WHY"));
 }
 
@@ -173,7 +174,11 @@ TEST(ExplainTest, AnAgentThatNeverCameIsANote) {
   SoundPool pool;
   pool.runtime.online = false;
   pool.runtime.last_heartbeat = absl::InfinitePast();
-  EXPECT_EQ(Only(pool.OfHost(), "AGENT_NEVER_CAME").urgency, Urgency::kNote);
+  const Finding finding = Only(pool.OfHost(), "AGENT_NEVER_CAME");
+  EXPECT_EQ(finding.urgency, Urgency::kNote);
+  EXPECT_THAT(finding.commands, ElementsAre("on host-a: cxlpool-agent check",
+                                            "on host-a: systemctl enable --now cxlpool-agent",
+                                            "cxlpool host retire host-a"));
 }
 
 TEST(ExplainTest, AFabricThatCannotBeAskedGoesBeforeAllElse) {
@@ -276,6 +281,25 @@ TEST(ExplainTest, AScrubWaitsForItsDevice) {
   const Finding of_device = Only(pool.OfDevice(), "DEVICE_UNREACHABLE");
   EXPECT_THAT(of_device.text, HasSubstr("no such file"));
   EXPECT_EQ(of_device.since, kNow - absl::Minutes(2));
+  EXPECT_THAT(of_device.commands,
+              ElementsAre("cxlpool device show cmm-0", "cxlpool device fail cmm-0 --reason WHY"));
+}
+
+// They are the fabric.
+TEST(ExplainTest, OnSharedDevicesTheAgentsThatAreAwayAreBroughtBack) {
+  SoundPool pool;
+  pool.fabric = {.driver = "fake", .asks_agents = true};
+  pool.runtime.online = pool.runtime.fabric_reachable = false;
+  pool.device.device.reachable = false;
+  const Finding of_device = Only(pool.OfDevice(), "DEVICE_UNREACHABLE");
+  EXPECT_THAT(of_device.waits_for, ElementsAre("hosts/host-a"));
+  EXPECT_EQ(of_device.commands.front(), "on host-a: systemctl restart cxlpool-agent");
+  pool.part() = {.state = AttachmentState::kWanted};
+  EXPECT_THAT(
+      Only(pool.OfRegion(), "FABRIC_AWAY").commands,
+      ElementsAre("cxlpool explain host/host-a", "on host-a: systemctl restart cxlpool-agent",
+                  "on host-a: reboot it; to cut it off from afar, set "
+                  "fabric.fence_program"));
 }
 
 // There is nothing to clear on it, and it seldom shows any more: the rest goes on.
@@ -301,7 +325,8 @@ TEST(ExplainTest, AScrubThatFailsIsForAPerson) {
   EXPECT_EQ(finding.urgency, Urgency::kWrong);
   EXPECT_THAT(finding.text, StartsWith("its bytes cannot be cleared"));
   EXPECT_THAT(finding.waits_for, ElementsAre("devices/cmm-0"));
-  EXPECT_THAT(finding.commands, ElementsAre("cxlpool device show cmm-0"));
+  EXPECT_THAT(finding.commands,
+              ElementsAre("cxlpool device show cmm-0", "cxlpool device fail cmm-0 --reason WHY"));
 }
 
 TEST(ExplainTest, AShrinkThatWaitsForItsScrubIsForAPerson) {
@@ -418,6 +443,9 @@ TEST(ExplainTest, ADeviceWithoutAFreeLd) {
   pool.device.use.lds = 3;
   EXPECT_THAT(pool.OfDevice(), IsEmpty());
   pool.device.use.lds = 4;
+  EXPECT_THAT(Only(pool.OfDevice(), "LDS_TAKEN").commands,
+              ElementsAre("cxlpool region list --filter \"device = cmm-0\"",
+                          "cxlpool region release NAME --detach-all"));
   pool.scarce_since = {{"LDS_TAKEN cmm-0", kNow - absl::Minutes(2)}};
   EXPECT_EQ(Only(pool.OfDevice(), "LDS_TAKEN").since, kNow - absl::Minutes(2));
 }

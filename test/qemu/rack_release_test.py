@@ -35,13 +35,13 @@ class RackReleaseTest(RackTrials):
         self.asked_to_release('a1')
         self.assert_refused('b1', 'host-b', 'cmm-0', 1)
         self.wait_session_over('host-a')
-        for what in ('host/host-a', 'region/a1'):
-            self.wait_said(what, 'AGENT_AWAY')
+        self.wait_said('host/host-a', 'AGENT_AWAY')
+        said = self.wait_said('region/a1', 'AGENT_AWAY')['commands'][0]
         self.assert_refused('b1', 'host-b', 'cmm-0', 1)
         self.restart_manager(online='host-b')
         self.assert_refused('b1', 'host-b', 'cmm-0', 1)
         self.check_file('cmm-0', 11)
-        self.start_agent('host-a')
+        self.run_said(said)
         self.wait_gone('a1')
         self.wait_ended('host/host-a', 'AGENT_AWAY')
         self.granted('b1', 'host-b', 'cmm-0')

@@ -82,13 +82,15 @@ class RackStuckTest(RackTrials):
         return answered
 
     def wait_blocked(self, name):
-        """Its release is RELEASE_BLOCKED; the reason that stands there, and that an operator is told."""
+        """Its release is RELEASE_BLOCKED; the reason that stands there, and that an operator is told; `said` ends it."""
         self.pool.release(name, wait=False)
         self.wait_state(name, HOST, 'RELEASE_BLOCKED', timeout=120)
         reason = self.pool.attachment(name, HOST)['state_reason']
         finding = self.wait_said(f'region/{name}', 'RELEASE_BLOCKED')
         self.assertIn(reason.split()[0], finding['text'])
         self.run_said(finding['commands'][0])
+        self.said = finding['commands']
+        self.assertEqual(self.said[1], f'on {HOST}: end the processes that use it')  # It knows none by libpool.
         return reason
 
     def end(self):
@@ -210,7 +212,7 @@ class RackStuckTest(RackTrials):
         answered()
         self.assertEqual(self.guest.output('cat /run/cxlpool-agent.pid'), self.agent)
         # Some such pages nobody can free: what is left is the fence, which is written down.
-        self.pool.cli('host', 'fence', HOST, '--reason', 'its kernel keeps the memory', '--yes', timeout='40s')
+        self.run_said(self.said[-1])
         self.wait_gone('kernel')
         self.guest.boot()
         self.assert_sound()

@@ -261,6 +261,15 @@ class RackTrials(GuestPrograms, PoolTest):
         self.pool.hosts[host].output('rm -f /run/agent.stop; setsid agent-supervisor </dev/null >/dev/null 2>&1 &')
         self.pool.hosts[host].wait_for(f'[ -e /run/cxlpool-agent.pid ] && {_AGENT_RUNS}')
 
+    def run_there(self, host, words):
+        guest = self.pool.hosts[host]
+        if words in self.STARTS_AGENT:
+            if guest.run(_AGENT_RUNS).ok:
+                self.stop_agent(host)
+            self.start_agent(host)
+            return ''
+        return guest.output(words)
+
     def agent_dies_at(self, host, point):
         """The agent starts again; it will end at `point` and stay dead: see wait_agent_dead."""
         guest = self.pool.hosts[host]

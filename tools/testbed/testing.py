@@ -150,13 +150,31 @@ class PoolTest(unittest.TestCase):
         return finding
 
     def run_said(self, command, **words):
-        """Runs one of a finding's commands, with what the operator has to say in place of the words in capitals."""
+        """Runs one of a finding's commands, with what the operator has to say in place of the words in capitals; on that host
+        what is said to be run there."""
+        if command.startswith('on '):
+            host, _, there = command.removeprefix('on ').partition(': ')
+            return self.run_there(host, shlex.split(there))
         self.assertTrue(command.startswith('cxlpool '), command)
         for word, value in {'WHY': 'a test', **words}.items():
             command = command.replace(word, f"'{value}'")
         said = shlex.split(command)[1:]
-        asks = said[:2] in (['host', 'fence'], ['device', 'remove']) or '--force' in said
+        asks = said[:2] in (['host', 'fence'], ['host', 'retire'], ['device', 'remove'], ['device', 'fail']) or '--force' in said
         return self.pool.run_cli(*said, *(['--yes'] if asks else []), timeout='40s')
+
+    STARTS_AGENT = (['systemctl', 'restart', 'cxlpool-agent'], ['systemctl', 'enable', '--now', 'cxlpool-agent'])
+
+    def run_there(self, host, words):
+        """What an operator types on a host, where systemctl is this testbed's."""
+        host = self.pool.hosts[host]
+        if words in self.STARTS_AGENT:
+            host.agent.kill()
+            host.agent.start()
+            return ''
+        if words == ['cxlpool-agent', 'check']:
+            words = [*words, '--config', host.config]
+        done = host.run(words)
+        return done.out + done.err
 
     def wait_ended(self, what, problem, within_s=20):
         kind, name = what.split('/')

@@ -118,6 +118,7 @@ FabricCapabilities SharedBackend::capabilities() const {
       .hardware_coherent = config_.coherent,
       .fence = FenceScope::kNone,
       .claims_hosts = true,
+      .asks_agents = true,
       .add_device = {"cxlpool device discover", "cxlpool device add DEVICE --path HOST/NAME"}};
 }
 
