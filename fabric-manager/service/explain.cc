@@ -213,9 +213,11 @@ void ExplainService(const PoolView& view, const Device& device, const DeviceUse&
       out.Say(Urgency::kNote, "DEVICE_FAILED", absl::StrCat(broken, ", and empty"), {remove})
           .since = device.service_since;
     } else {
-      out.Say(Urgency::kWrong, "DEVICE_FAILED", absl::StrCat(broken, "; ", bytes),
-              {absl::StrCat("cxlpool device show ", device.id)})
-          .since = device.service_since;
+      Finding& finding =
+          out.Say(Urgency::kWrong, "DEVICE_FAILED", absl::StrCat(broken, "; ", bytes));
+      finding.since = device.service_since;
+      AddOwners(view, device.id, finding);
+      finding.commands.push_back(remove);
     }
   } else if (IsDrained(device, use)) {
     out.Say(Urgency::kNote, "DRAINED", "it is empty, and nothing is placed there", {remove, add})

@@ -432,7 +432,16 @@ TEST(ExplainTest, ADrainWaitsForWhoHasBytesThere) {
 TEST(ExplainTest, ABrokenDevice) {
   SoundPool pool;
   pool.device.device.service = DeviceService::kFailed;
-  EXPECT_EQ(Only(pool.OfDevice(), "DEVICE_FAILED").urgency, Urgency::kWrong);
+  pool.region.state = RegionState::kQuarantined;
+  const Finding held = Only(pool.OfDevice(), "DEVICE_FAILED");
+  EXPECT_EQ(held.urgency, Urgency::kWrong);
+  EXPECT_THAT(held.waits_for, ElementsAre("regions/kv"));
+  EXPECT_THAT(held.commands,
+              ElementsAre("cxlpool region release kv --detach-all --force --reason WHY",
+                          "cxlpool device remove cmm-0"));
+  pool.region.state = RegionState::kScrubbing;
+  EXPECT_THAT(Only(pool.OfDevice(), "DEVICE_FAILED").commands,
+              ElementsAre("cxlpool device remove cmm-0"));
   pool.device.use = {};
   EXPECT_EQ(Only(pool.OfDevice(), "DEVICE_FAILED").urgency, Urgency::kNote);
 }

@@ -155,6 +155,23 @@ class ExplainTest(PoolTest):
         self.run_said(finding['commands'][0])
         self.wait_ended('device/cmm-9', 'DEVICE_FAILED')
 
+    def test_a_device_that_failed_under_a_region(self):
+        self.pool.cli('device', 'add', 'cmm-5', '--capacity', '64MiB', '--granule', '64MiB')
+        wait_until(lambda: self.findings('') == {}, WITHIN_S, 'it is there')
+        self.pool.allocate('kv', '64MiB', 'host-a', '--device', 'cmm-5')
+        self.pool.cli('device', 'fail', 'cmm-5', '--reason', 'a burnt smell', '--yes')
+        finding = wait_until(lambda: self.says('cmm-5', waits_for='regions/kv'), WITHIN_S, 'it says who has bytes there')
+        self.assertEqual(finding['urgency'], 'WRONG')
+        self.assertTrue(finding['since'])
+        self.run_said(finding['commands'][0])
+        wait_until(lambda: 'kv' not in self.pool.regions(), WITHIN_S, 'kv is gone')
+        self.run_said(finding['commands'][-1])
+        self.wait_ended('device/cmm-5', 'DEVICE_FAILED')
+
+    def says(self, device, waits_for):
+        finding = self.findings(f'device/{device}').get((f'devices/{device}', 'DEVICE_FAILED'), {})
+        return finding if waits_for in finding.get('waits_for', []) and '--force' in finding['commands'][0] else None
+
     def test_a_host_that_the_fabric_cannot_be_asked_about(self):
         self.pool.allocate('kv', '64MiB', 'host-a')
         slot = self.pool.attachment('kv', 'host-a')['segments'][0]['slot']
