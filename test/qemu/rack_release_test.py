@@ -1,6 +1,9 @@
 """Memory reaches a new host only after proof of release: hosts whose agent dies, that are paused beyond their lease,
 fenced, reset, or come back with what they knew before, and another host that asks for the very same bytes meanwhile."""
 
+import os
+import signal
+
 from cxlrack.errors import RackError
 from testbed.pool_bytes import check_pattern, check_zero
 from testbed.process import wait_until
@@ -181,6 +184,29 @@ class RackReleaseTest(RackTrials):
         self.granted('b6', 'host-b', 'cmm-0')
         self.pool.release('b6')
         guest.boot()
+        self.assert_sound()
+
+    def test_7_a_qemu_that_hangs_is_fenced(self):
+        guest = self.pool.hosts['host-a']
+        self.take('a7', 'host-a', 'cmm-0')
+        self.write('host-a', 'a7', 71)
+        process = guest.process
+        os.kill(process.pid, signal.SIGSTOP)  # Neither its processors go on, nor does it answer on QMP.
+        self.addCleanup(lambda: process.alive() and os.kill(process.pid, signal.SIGCONT))
+        self.asked_to_release('a7')
+        said = [self.wait_said(what, 'FABRIC_AWAY', 60) for what in ('host/host-a', 'region/a7')]
+        self.assertEqual(said[1]['waits_for'], ['hosts/host-a'])
+        self.assertEqual(said[0]['since'], said[1]['since'])
+        self.assert_refused('b7', 'host-b', 'cmm-0', 1)
+        self.check_file('cmm-0', 71)
+        self.assertEqual(said[0]['commands'][-1], said[1]['commands'][-1])
+        self.run_said(said[1]['commands'][-1])
+        self.assertFalse(process.alive())
+        self.wait_gone('a7')
+        self.granted('b7', 'host-b', 'cmm-0')
+        self.pool.release('b7')
+        guest.boot()
+        self.wait_ended('host/host-a', 'FABRIC_AWAY', 60)
         self.assert_sound()
 
 
