@@ -143,6 +143,7 @@ ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& 
   options.fabric = fabric;
   if (!CXLPOOL_MUTANT("configured-admins-are-lost")) options.admins = config.admins;
   if (config.store == FmConfig::StoreKind::kSqlite) {
+    options.database = config.store_path;
     options.store_directory = std::filesystem::path(config.store_path).parent_path().string();
   } else if (config.store == FmConfig::StoreKind::kEtcd) {
     // What the unit's StateDirectory= gives this manager alone: what earlier ones left there goes.

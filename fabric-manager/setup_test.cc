@@ -222,6 +222,7 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
   EXPECT_EQ(server.fabric.driver, "fake");
   EXPECT_TRUE(server.fabric.isolates);
   EXPECT_EQ(server.store_directory, directory_ + "/store");
+  EXPECT_EQ(server.database, directory_ + "/store/pool.db");
   EXPECT_THAT(server.admins,
               testing::ElementsAre("cxlpool://operator/breakglass", "spiffe://site/safe"));
   EXPECT_EQ(admins, server.admins);
@@ -305,6 +306,7 @@ TEST_F(SetupTest, BackupsOfEtcdAreMadeWhereTheUnitKeepsState) {
   EXPECT_EQ(ServerOptionsOf(config, {}, nullptr).store_directory, "/var/lib/cxlpool");
   ::setenv("STATE_DIRECTORY", directory_.c_str(), 1);
   EXPECT_EQ(ServerOptionsOf(config, {}, nullptr).store_directory, directory_);
+  EXPECT_EQ(ServerOptionsOf(config, {}, nullptr).database, "");
   ::unsetenv("STATE_DIRECTORY");
   EXPECT_NE(EtcdOptionsOf(config).write_backup, nullptr);
 }

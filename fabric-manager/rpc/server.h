@@ -27,6 +27,7 @@ struct ServerOptions {
   ConnectionLimits connections;
   std::vector<std::string> admins;  // Identities that are admins whatever the bindings say.
   std::string store_directory;      // Where a backup may be written; empty: the store has none.
+  std::string database = {};        // That the records are in; empty: they are in none.
   uint64_t epoch = 0;               // Under which it leads; 0: there are no replicas.
   Meters* meters = nullptr;         // Counts calls and backups; null: nobody does.
   // By which it and etcd know each other, for `cxlpool doctor`.

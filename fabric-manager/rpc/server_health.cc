@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/support/log.h"
@@ -22,6 +23,10 @@ std::vector<std::string> CommandsIn(absl::string_view remedy) {
   return commands;
 }
 
+std::string OnManager(absl::string_view command) {
+  return absl::StrCat("on the manager's machine: ", command);
+}
+
 // Where the space went, in the folder that the store is in as far as it says.
 std::vector<std::string> SpaceCommands(const absl::Status& full) {
   std::string folder;
@@ -30,11 +35,22 @@ std::vector<std::string> SpaceCommands(const absl::Status& full) {
       if (key == "folder") folder = absl::StrCat(" ", value);
     }
   }
-  std::vector<std::string> commands = {
-      absl::StrCat("on the manager's machine: df --human-readable", folder)};
+  std::vector<std::string> commands = {OnManager(absl::StrCat("df --human-readable", folder))};
   if (!folder.empty()) {
-    commands.push_back(absl::StrCat("on the manager's machine: du --all --human-readable", folder));
+    commands.push_back(OnManager(absl::StrCat("du --all --human-readable", folder)));
   }
+  return commands;
+}
+
+// What shows the damage, keeps it as evidence, and ends it: the rows are set aside. Of records in
+// etcd a copy is repaired, which docs/replicated.md tells.
+std::vector<std::string> TrailCommands(const std::string& database) {
+  std::vector<std::string> commands = {"cxlpool audit verify", "cxlpool backup FILE"};
+  if (database.empty()) return commands;
+  commands.push_back(OnManager("systemctl stop cxlpool-fm"));
+  commands.push_back(
+      OnManager(absl::StrCat("runuser -u cxlpool -- cxlpool fsck ", database, " --repair")));
+  commands.push_back(OnManager("systemctl start cxlpool-fm"));
   return commands;
 }
 
@@ -57,11 +73,16 @@ Finding FindingOf(const RefusedPeers::Refused& refused, absl::Time now) {
 // A certificate of the manager's that ends soon: after that nobody can connect.
 Finding FindingOf(const CertificateEnd& end, absl::Time now) {
   const bool ended = end.facts.ExpiredAt(now);
-  return {.urgency = ended ? Urgency::kWrong : Urgency::kNote,
-          .problem = "CERTIFICATE_ENDS",
-          .text = absl::StrCat(end.what, ended ? " ended at " : " ends at ",
-                               UtcText(end.facts.not_after), ": ", end.remedy),
-          .commands = CommandsIn(end.remedy)};
+  Finding finding{.urgency = ended ? Urgency::kWrong : Urgency::kNote,
+                  .problem = "CERTIFICATE_ENDS",
+                  .text = absl::StrCat(end.what, ended ? " ended at " : " ends at ",
+                                       UtcText(end.facts.not_after), ": ", end.remedy),
+                  .commands = CommandsIn(end.remedy)};
+  // Those for etcd are read at the start only.
+  if (absl::StrContains(end.remedy, "SIGHUP")) {
+    finding.commands.push_back(OnManager("systemctl reload cxlpool-fm"));
+  }
+  return finding;
 }
 
 }  // namespace
@@ -122,7 +143,7 @@ void ServerHealth::AddOwn(std::vector<Finding>& findings) const {
                         .text = "the audit trail is not as it was written: rows of it were "
                                 "altered, taken out or swapped, or its end was cut off",
                         .since = started_,
-                        .commands = {"cxlpool audit verify", "cxlpool backup FILE"}});
+                        .commands = TrailCommands(own_.database)});
   }
   const int64_t backup_s = own_.meters->last_backup_s;
   const absl::Time last = backup_s == 0 ? started_ : absl::FromUnixSeconds(backup_s);

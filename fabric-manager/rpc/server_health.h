@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,12 +22,13 @@
 namespace cxlpool::fm {
 
 // What the manager knows of itself. `meters`, null: nothing is counted. `certificates`: EndsOf its
-// own, and those for etcd; any thread; null: it has none.
-// `try_store`: has the store take a change of nothing, whose outcome NoteStore hears; any thread.
-// Null: nobody tries.
+// own, and those for etcd; any thread; null: it has none. `database`: the file that the records are
+// in; empty: they are in none. `try_store`: has the store take a change of nothing, whose outcome
+// NoteStore hears; any thread. Null: nobody tries.
 struct OwnFacts {
   const Meters* meters = nullptr;
   std::function<std::vector<CertificateEnd>()> certificates = nullptr;
+  std::string database = {};
   std::function<void()> try_store = nullptr;
 };
 

@@ -121,8 +121,9 @@ TEST_F(ServerHealthTest, SaysWhatIsWrongWithTheManagerItself) {
   Meters meters;
   CertificateEnd end{"the certificate in fm.pem", {}, "run `cxlpool pki renew manager fm`"};
   end.facts.not_after = executor.Now() + absl::Hours(15 * 24);
-  const ServerHealth own(&executor, &executor, &health, &refused,
-                         {&meters, [&] { return std::vector<CertificateEnd>{end}; }});
+  const ServerHealth own(
+      &executor, &executor, &health, &refused,
+      {&meters, [&] { return std::vector<CertificateEnd>{end}; }, "/srv/pool.db"});
   const auto problems = [&own] {
     std::vector<std::string> problems;
     for (const Finding& finding : own.Findings()) problems.push_back(finding.problem);
@@ -138,12 +139,18 @@ TEST_F(ServerHealthTest, SaysWhatIsWrongWithTheManagerItself) {
   EXPECT_THAT(problems(), ElementsAre("CERTIFICATE_ENDS"));
   EXPECT_EQ(own.Findings()[0].urgency, Urgency::kNote);
   EXPECT_THAT(own.Findings()[0].commands, ElementsAre("cxlpool pki renew manager fm"));
+  end.remedy += ", then reload (SIGHUP)";
+  EXPECT_THAT(own.Findings()[0].commands,
+              ElementsAre("cxlpool pki renew manager fm",
+                          "on the manager's machine: systemctl reload cxlpool-fm"));
   end.facts.not_after = executor.Now();
   EXPECT_EQ(own.Findings()[0].urgency, Urgency::kWrong);
   end.facts.not_after = absl::InfiniteFuture();
   meters.audit_chain_ok = false;
   ASSERT_THAT(problems(), ElementsAre("AUDIT_ALTERED"));
   EXPECT_EQ(own.Findings()[0].urgency, Urgency::kWrong);
+  EXPECT_EQ(own.Findings()[0].commands[3],
+            "on the manager's machine: runuser -u cxlpool -- cxlpool fsck /srv/pool.db --repair");
   executor.Advance(absl::Hours(25));
   EXPECT_THAT(problems(), ElementsAre("AUDIT_ALTERED", "BACKUP_OLD"));
   EXPECT_THAT(own.Findings()[1].text, HasSubstr("the last backup was taken at "));

@@ -4,9 +4,13 @@ them. Real processes, no CXL."""
 import os
 import re
 import shlex
+import signal
 import subprocess
 import unittest
+from datetime import timedelta
+from pathlib import Path
 
+from testbed.certificates import reissue
 from testbed.emulated import EmulatedHost, EmulatedPool, SharedPool, fill_small_disk, on_a_small_disk
 from testbed.pool import CliError
 from testbed.process import TestbedError, wait_until
@@ -107,6 +111,31 @@ class ExplainTest(PoolTest):
         self.assertIn('on host-c: systemctl enable --now cxlpool-agent', finding['commands'])
         self.run_said(finding['commands'][1])
         self.wait_ended('host/host-c', 'AGENT_NEVER_CAME')
+
+    def test_an_unbind_that_is_not_proven(self):
+        self.pool.allocate('kv', '64MiB', 'host-a')
+        slot = self.pool.attachment('kv', 'host-a')['segments'][0]['slot']
+        agent = self.pool.hosts['host-a'].agent
+        self.addCleanup(self.pool.wait_hosts_online)
+        self.addCleanup(lambda: agent.running or agent.start())
+        agent.kill()
+        agent.start({'CXLPOOL_CRASH_AT': 'before-PowerOff'})
+        self.pool.wait_hosts_online()
+        self.pool.release('kv', wait=False)
+        agent.wait(WITHIN_S)
+        # The next agent has a session, and cannot write down that the slot has no power.
+        in_the_way = self.pool.directory / f'fabric/hosts/host-a/slot-{slot}/host.textproto.new'
+        in_the_way.mkdir()
+        self.addCleanup(lambda: in_the_way.exists() and in_the_way.rmdir())
+        agent.start()
+        self.pool.wait_hosts_online()
+        finding = self.wait_said('region/kv', 'UNBIND_NOT_PROVEN', 90)
+        self.assertEqual((finding['urgency'], finding['waits_for']), ('WRONG', ['hosts/host-a']))
+        self.run_said(finding['commands'][0])
+        self.wait_ended('region/kv', 'UNBIND_NOT_PROVEN')
+        wait_until(lambda: 'kv' not in self.pool.regions(), WITHIN_S, 'its bytes are free')
+        in_the_way.rmdir()
+        self.pool.wait_hosts_online()
 
     def test_a_bridge_that_is_blocked(self):
         for name in ('low', 'high'):
@@ -328,6 +357,90 @@ class ExplainTest(PoolTest):
                              ('region/N', 'BAD_NAME'), ('kv', 'USAGE'), ('tenant/ml', 'USAGE')):
             with self.assertRaisesRegex(CliError, reason):
                 self.pool.cli('explain', what)
+
+
+class ManagersOwnTest(PoolTest):
+    """What is wrong with the manager itself, and its machine's commands, of which systemctl is this testbed's."""
+
+    # It is 25 hours later once the file is there.
+    LATER = """
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec* now) {
+  static int (*real)(clockid_t, struct timespec*);
+  if (real == NULL) real = (int (*)(clockid_t, struct timespec*))dlsym(RTLD_NEXT, "clock_gettime");
+  const int result = real(clock, now);
+  if (clock == CLOCK_REALTIME && access(getenv("LATER_FILE"), F_OK) == 0) now->tv_sec += 25 * 3600;
+  return result;
+}
+"""
+
+    @classmethod
+    def make_pool(cls, directory):
+        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2]]}, devices={'cmm-0': '1GiB'})
+
+    def wait_own(self, problem):
+        return wait_until(lambda: self.findings('').get(('', problem)), WITHIN_S, f'the manager says {problem}')
+
+    def wait_own_ended(self, problem):
+        wait_until(lambda: ('', problem) not in self.findings(''), WITHIN_S, f'{problem} is over')
+
+    def run_there(self, host, words):
+        self.assertEqual(host, "the manager's machine")
+        if words == ['systemctl', 'stop', 'cxlpool-fm']:
+            return self.pool.manager.stop()
+        if words == ['systemctl', 'start', 'cxlpool-fm']:
+            return self.pool.start_manager()
+        if words == ['systemctl', 'reload', 'cxlpool-fm']:
+            return self.pool.manager.process.send_signal(signal.SIGHUP)
+        self.assertEqual(words[:4], ['runuser', '-u', 'cxlpool', '--'])  # Here the files are ours.
+        command = [BUILD / 'bin' / words[4], *words[5:]]
+        return subprocess.run(command, capture_output=True, text=True).stdout
+
+    def test_its_certificate_ends(self):
+        reissue(self.pool.pki, 'manager-fm', timedelta(days=-1), timedelta(days=13))
+        self.pool.manager.process.send_signal(signal.SIGHUP)
+        finding = self.wait_own('CERTIFICATE_ENDS')
+        self.assertEqual(finding['urgency'], 'NOTE')
+        self.assertIn('manager-fm.pem', finding['text'])
+        self.pool.run_cli(*shlex.split(finding['commands'][0])[1:], '--dir', self.pool.pki)
+        self.run_said(finding['commands'][1])
+        self.wait_own_ended('CERTIFICATE_ENDS')
+
+    def test_nobody_takes_a_backup(self):
+        source, library, later = (self.directory / name for name in ('later.c', 'later.so', 'later'))
+        source.write_text(self.LATER)
+        subprocess.run(['gcc', '-shared', '-fPIC', '-D_GNU_SOURCE', source, '-o', library], check=True)
+        self.addCleanup(self.pool.restart_manager)
+        self.pool.restart_manager({'LD_PRELOAD': str(library), 'LATER_FILE': str(later), 'ASAN_OPTIONS': 'verify_asan_link_order=0'})
+        self.assertNotIn(('', 'BACKUP_OLD'), self.findings(''))
+        later.touch()
+        self.addCleanup(later.unlink)
+        finding = self.wait_own('BACKUP_OLD')
+        self.assertEqual(finding['text'], 'no backup was taken since the manager started')
+        self.assertTrue(finding['since'])
+        self.run_said(finding['commands'][0], FILE=str(self.directory / 'backup.db'))
+        self.wait_own_ended('BACKUP_OLD')
+
+    def test_its_audit_trail_was_altered(self):
+        self.pool.cli('tenant', 'set', 'ml', '--quota', '1GiB')
+        self.pool.manager.stop()
+        subprocess.run([BUILD / 'bin/forge-trail', self.pool.directory / 'store/pool.db'], check=True)
+        self.pool.start_manager()
+        finding = self.wait_own('AUDIT_ALTERED')
+        self.assertEqual(finding['urgency'], 'WRONG')
+        verify, backup, stop, repair, start = finding['commands']
+        with self.assertRaisesRegex(CliError, 'AUDIT_ALTERED'):
+            self.run_said(verify)
+        self.run_said(backup, FILE=str(self.directory / 'evidence.db'))
+        self.run_said(stop)
+        self.assertIn('row 1 was altered', self.run_said(repair))
+        self.run_said(start)
+        self.wait_own_ended('AUDIT_ALTERED')
+        self.run_said(verify)
+        self.pool.cli('tenant', 'remove', 'ml')
 
 
 class SharedDevicesTest(PoolTest):
