@@ -14,7 +14,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = ["fabric-manager", "host-agent", "libpool/src", "libpool/heap", "libpool/include", "proto/support",
            "tools/cli", "tools/pki"]
-EXPLAINS = [ROOT / "fabric-manager/service/explain.cc", *(ROOT / "fabric-manager/rpc" / name for name in ("explain_rpc.cc", "server_health.cc"))]
+EXPLAINS = [ROOT / "fabric-manager/service" / name for name in ("explain.cc", "explain_region.cc")]
+ALSO_EXPLAIN = [ROOT / "fabric-manager/rpc" / name for name in ("explain_rpc.cc", "server_health.cc")]
 REASON = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
 
 # Canonical codes, enumerators in text, environment variables, and words of other protocols.
@@ -23,6 +24,7 @@ ALREADY_EXISTS DATA_LOSS DEADLINE_EXCEEDED FAILED_PRECONDITION INVALID_ARGUMENT 
 OUT_OF_RANGE PERMISSION_DENIED RESOURCE_EXHAUSTED
 """.split())
 NOT_REASONS = CODES | set("""
+AGENT_AWAY FABRIC_AWAY
 CAP_DAC_READ_SEARCH CAP_SYS_ADMIN CAP_SYS_PTRACE CERTIFICATE_VERIFY_FAILED DEVICE_DELETED GRPC_VERBOSITY MALLOC_CONF MEM_UNPLUG_ERROR
 DEVICE_UNPLUG_GUEST_ERROR JOURNAL_STREAM MULTI_WRITER NOTIFY_SOCKET READ_ONLY READ_WRITE RELEASE_BLOCKED
 SINGLE_WRITER STATE_DIRECTORY SYSLOG_IDENTIFIER SYSTEM_RAM WATCHDOG_PID WATCHDOG_USEC XDG_CONFIG_HOME
@@ -44,7 +46,7 @@ def sources():
     """(path, text) of each that may give a reason."""
     for top in SOURCES:
         for path in sorted((ROOT / top).rglob("*")):
-            if path == EXPLAINS[0]:  # Problems are no reasons.
+            if path in EXPLAINS:  # Problems are no reasons.
                 continue
             if path.suffix not in (".cc", ".h") or re.search(r"_test|fake_|_rig\.", path.name):
                 continue
@@ -90,9 +92,9 @@ def promised():
 
 
 def problems():
-    """What explain.cc and its call name, and what the table of docs/operations.md has."""
-    named = set(re.findall(r'"([A-Z][A-Z_]+)"', EXPLAINS[0].read_text()))
-    for path in EXPLAINS[1:]:
+    """What explain*.cc and their call name, and what the table of docs/operations.md has."""
+    named = {word for path in EXPLAINS for word in re.findall(r'"([A-Z][A-Z_]+)"', path.read_text())}
+    for path in ALSO_EXPLAIN:
         named |= set(re.findall(r'problem = "([A-Z_]+)"', path.read_text()))
     text = (ROOT / "docs/operations.md").read_text().split("\n| problem | of | |\n", 1)[1].split("\n\n", 1)[0]
     return named, {word for row in text.splitlines() for word in re.findall(r"[A-Z][A-Z_]+", row.split("|")[1])}
