@@ -1,6 +1,8 @@
 // InventoryService.Explain.
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +14,7 @@
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -76,24 +79,44 @@ absl::Status ExplainRegion(const ViewHolder& views, const PoolService& service,
   return absl::OkStatus();
 }
 
+// What is over, the latest first. Nothing waits for it any more.
+void FillPast(const ViewHolder& views, const std::string& name, v1::ExplainResponse* out) {
+  std::vector<PastTrouble> past = views.PastOf(name);
+  std::reverse(past.begin(), past.end());
+  for (const PastTrouble& trouble : past) {
+    Fill({.urgency = Urgency::kNote,
+          .subject = name,
+          .problem = "OVER",
+          .text = absl::StrCat("it was ", trouble.what, " from ", UtcText(trouble.since), " until ",
+                               UtcText(trouble.until)),
+          .since = trouble.until},
+         out->add_findings());
+  }
+}
+
 // One that is retired is there, and nothing is wrong with it.
-absl::Status ExplainHost(const PoolView& view, const std::string& name, v1::ExplainResponse* out) {
+absl::Status ExplainHost(const ViewHolder& views, const std::string& name,
+                         v1::ExplainResponse* out) {
+  const PoolViewPtr view = views.Get();
   const auto id = ParseResourceName("hosts", name);
   if (!id.ok()) return id.status();
-  const auto host = view.hosts.find(*id);
-  if (host == view.hosts.end()) return Unknown("UNKNOWN_HOST", name);
-  FillAll(fm::ExplainHost(view, *host->second, absl::Now()), out);
+  const auto host = view->hosts.find(*id);
+  if (host == view->hosts.end()) return Unknown("UNKNOWN_HOST", name);
+  FillAll(fm::ExplainHost(*view, *host->second, absl::Now()), out);
+  FillPast(views, name, out);
   return absl::OkStatus();
 }
 
 // Also one that is laid down and was never seen.
-absl::Status ExplainDevice(const PoolView& view, const std::string& name,
+absl::Status ExplainDevice(const ViewHolder& views, const std::string& name,
                            v1::ExplainResponse* out) {
+  const PoolViewPtr view = views.Get();
   const auto id = ParseResourceName("devices", name);
   if (!id.ok()) return id.status();
-  const std::optional<std::vector<Finding>> findings = fm::ExplainDevice(view, *id);
+  const std::optional<std::vector<Finding>> findings = fm::ExplainDevice(*view, *id);
   if (!findings.has_value()) return Unknown("UNKNOWN_DEVICE", name);
   FillAll(*findings, out);
+  FillPast(views, name, out);
   return absl::OkStatus();
 }
 
@@ -124,8 +147,7 @@ void InventoryRpc::Explain(UnaryCall<v1::ExplainRequest, v1::ExplainResponse>& c
     return call.Finish(ExplainRegion(*views_, *service_, caller, name, out));
   }
   if (caller.for_tenants()) return call.Finish(NotForTenants(caller));
-  call.Finish(of_host ? ExplainHost(*views_->Get(), name, out)
-                      : ExplainDevice(*views_->Get(), name, out));
+  call.Finish(of_host ? ExplainHost(*views_, name, out) : ExplainDevice(*views_, name, out));
 }
 
 }  // namespace cxlpool::fm

@@ -1,6 +1,7 @@
 #include "fabric-manager/service/view.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <utility>
 
@@ -78,6 +79,28 @@ std::optional<RegionEnd> ViewHolder::EndOf(absl::string_view region_id) const {
   if (stale_) Merge();
   const auto it = ends_.find(region_id);
   return it == ends_.end() ? std::nullopt : std::optional(it->second);
+}
+
+std::vector<PastTrouble> ViewHolder::PastOf(absl::string_view name) const {
+  std::vector<PastTrouble> past;
+  MutexLock lock(mutex_);
+  for (const auto& [of, trouble] : past_) {
+    if (of == name) past.push_back(trouble);
+  }
+  return past;
+}
+
+// Nothing of a host that comes and goes all day takes the place of what others have had.
+void ViewHolder::NotePast(const std::string& name, PastTrouble past) {
+  MutexLock lock(mutex_);
+  const auto is_of_it = [&](const auto& entry) { return entry.first == name; };
+  const auto of_it = std::count_if(past_.begin(), past_.end(), is_of_it);
+  if (of_it >= static_cast<std::ptrdiff_t>(kMaxPastOfOne)) {
+    past_.erase(std::find_if(past_.begin(), past_.end(), is_of_it));
+  } else if (past_.size() >= kMaxPast) {
+    past_.pop_front();
+  }
+  past_.emplace_back(name, std::move(past));
 }
 
 std::string ViewHolder::HostOfIdentity(absl::string_view identity) const {

@@ -88,6 +88,13 @@ struct RegionEnd {
   std::string reason;  // Why, if it failed, and what became of its bytes.
 };
 
+// What was wrong with a host or a device, and is over.
+struct PastTrouble {
+  std::string what;  // As in HostRuntime::wrong_since; of a device DEVICE_UNREACHABLE.
+  absl::Time since;
+  absl::Time until;
+};
+
 // What one commit makes of the view, in parts that cost little to make.
 struct Publication {
   uint64_t revision = 0;
@@ -140,6 +147,11 @@ class ViewHolder {
   // How the last Region of that id went; nothing: there was none, or it is long ago.
   std::optional<RegionEnd> EndOf(absl::string_view region_id) const;
 
+  // What was wrong with the host or the device of that resource name, the latest last: as much as
+  // is kept, of what this manager has seen begin and end.
+  std::vector<PastTrouble> PastOf(absl::string_view name) const;
+  void NotePast(const std::string& name, PastTrouble past);
+
   // The id of the host that is enrolled under this identity and not retired; empty: there is none.
   std::string HostOfIdentity(absl::string_view identity) const;
 
@@ -147,6 +159,8 @@ class ViewHolder {
   // Beyond it the writer puts them together itself.
   static constexpr size_t kMaxPending = 8192;
   static constexpr size_t kMaxEnds = 4096;  // The latest.
+  static constexpr size_t kMaxPast = 4096;  // The latest, and as many of one host or device:
+  static constexpr size_t kMaxPastOfOne = 16;
 
   void Merge() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MergeHost(PoolView& view, std::shared_ptr<const HostView> host) const
@@ -160,6 +174,7 @@ class ViewHolder {
   mutable absl::flat_hash_map<std::string, std::string> by_identity_ ABSL_GUARDED_BY(mutex_);
   mutable absl::flat_hash_map<std::string, RegionEnd> ends_ ABSL_GUARDED_BY(mutex_);
   mutable std::deque<std::pair<std::string, absl::Time>> ends_in_order_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::pair<std::string, PastTrouble>> past_ ABSL_GUARDED_BY(mutex_);
   mutable Publication pending_ ABSL_GUARDED_BY(mutex_);  // All since the view was made, as one.
   mutable bool stale_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const AccessRules> access_rules_ ABSL_GUARDED_BY(mutex_) =

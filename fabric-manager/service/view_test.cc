@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
 namespace cxlpool::fm {
 namespace {
 
@@ -59,6 +64,26 @@ TEST(ViewHolderTest, TheFabricIsInEveryViewOnceItIsKnown) {
   Publication third = With("c", 3);
   views.Publish(third);
   EXPECT_EQ(views.Get()->fabric.driver, "shared");
+}
+
+TEST(ViewHolderTest, WhatIsOverIsKeptOfEachAndInAllWithinLimits) {
+  ViewHolder views;
+  const absl::Time begin = absl::FromUnixSeconds(1'700'000'000);
+  const auto note = [&](const std::string& name, int minute) {
+    const absl::Time since = begin + absl::Minutes(minute);
+    views.NotePast(name, {"AGENT_AWAY", since, since + absl::Seconds(1)});
+  };
+  EXPECT_TRUE(views.PastOf("hosts/a").empty());
+  note("hosts/b", 0);
+  for (int i = 0; i < 40; ++i) note("hosts/a", i);
+  const std::vector<PastTrouble> of_a = views.PastOf("hosts/a");
+  ASSERT_EQ(of_a.size(), 16u);
+  EXPECT_EQ(of_a.front().since, begin + absl::Minutes(24));
+  EXPECT_EQ(of_a.back().until, begin + absl::Minutes(39) + absl::Seconds(1));
+  EXPECT_EQ(views.PastOf("hosts/b").size(), 1u) << "no other one's is forgotten for it";
+  for (int i = 0; i < 4096 - 16; ++i) note("hosts/c" + std::to_string(i), i);
+  EXPECT_EQ(views.PastOf("hosts/b").size(), 0u) << "the oldest goes";
+  EXPECT_EQ(views.PastOf("hosts/a").size(), 16u);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/service/writer.h"
 #include "proto/support/mutant.h"
+#include "proto/support/names.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -241,7 +242,12 @@ void Writer::SetRuntime(const std::string& host, HostRuntime runtime) {
 
 void Writer::SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hosts) {
   for (auto& [host, runtime] : of_hosts) {
-    runtime.wrong_since = WrongSince(state_.Runtime(host), runtime, clock_->Now());
+    const HostRuntime& before = state_.Runtime(host);
+    runtime.wrong_since = WrongSince(before, runtime, clock_->Now());
+    for (const auto& [what, since] : before.wrong_since) {
+      if (runtime.wrong_since.contains(what)) continue;
+      views_->NotePast(ResourceName("hosts", host), {what, since, clock_->Now()});
+    }
     state_.SetRuntime(host, std::move(runtime));
     stale_hosts_.insert(host);
   }
@@ -252,7 +258,11 @@ void Writer::SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hos
 void Writer::SetReachable(const std::map<std::string, std::string>& why_not) {
   if (why_not.empty()) return;
   for (const auto& [device, why] : why_not) {
-    if (state_.FindDevice(device) != nullptr) {
+    if (const Device* known = state_.FindDevice(device); known != nullptr) {
+      if (why.empty() && known->unreachable_since != absl::InfinitePast()) {
+        views_->NotePast(ResourceName("devices", device),
+                         {"DEVICE_UNREACHABLE", known->unreachable_since, clock_->Now()});
+      }
       state_.SetReachable(device, why, clock_->Now());
     } else {
       unseen_devices_[device] = why;

@@ -78,6 +78,7 @@ TEST_F(WriterTest, SinceWhenAHostOrADeviceIsAwayIsKeptUntilItIsBack) {
     const auto since = wrong.find("FABRIC_AWAY");
     return since == wrong.end() ? absl::InfinitePast() : since->second;
   };
+  runtime.fabric_reason = "no such file";
   writer.SetReachable({{"cmm-0", "no such file"}});
   EXPECT_EQ(of_host(), away);
   executor.Advance(absl::Minutes(1));
@@ -91,6 +92,15 @@ TEST_F(WriterTest, SinceWhenAHostOrADeviceIsAwayIsKeptUntilItIsBack) {
   EXPECT_EQ(of_host(), absl::InfinitePast());
   writer.SetReachable({{"cmm-0", "no answer"}});
   EXPECT_EQ(of_device(), away + absl::Minutes(1));
+  // What is over is remembered.
+  for (const char* name : {"hosts/host-a", "devices/cmm-0"}) {
+    const std::vector<PastTrouble> past = views.PastOf(name);
+    ASSERT_EQ(past.size(), 1u) << name;
+    EXPECT_EQ(past[0].since, away);
+    EXPECT_EQ(past[0].until, away + absl::Minutes(1));
+  }
+  EXPECT_EQ(views.PastOf("hosts/host-a")[0].what, "FABRIC_AWAY");
+  EXPECT_EQ(views.PastOf("devices/cmm-0")[0].what, "DEVICE_UNREACHABLE");
 }
 
 TEST_F(WriterTest, SinceWhenThePoolIsFullIsNotedAtTheCommitThatFillsIt) {

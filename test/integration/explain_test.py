@@ -85,6 +85,14 @@ class ExplainTest(PoolTest):
         self.run_said(away['commands'][0])
         self.wait_ended('region/kv', 'AGENT_AWAY')
         self.wait_ended('host/host-a', 'AGENT_AWAY')
+        over = self.wait_over('host/host-a')
+        self.assertRegex(over['text'], r'^it was AGENT_AWAY from \S+ until \S+$')
+        self.assertNotIn(('hosts/host-a', 'OVER'), self.findings(''), 'it needs nobody')
+
+    def wait_over(self, what):
+        """What ended last; it is said only of the thing itself."""
+        return wait_until(lambda: next((f for f in self.pool.cli('explain', what).get('findings', []) if f['problem'] == 'OVER'), None),
+                          WITHIN_S, f'what was wrong with {what} is remembered')
 
     def test_a_host_whose_agent_never_came(self):
         self.pool.cli('host', 'add', 'host-c', '--slots', '1')

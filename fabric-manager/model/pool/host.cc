@@ -131,7 +131,8 @@ std::map<std::string, absl::Time> WrongSince(const HostRuntime& before, const Ho
     const auto known = before.wrong_since.find(what);
     wrong[what] = known == before.wrong_since.end() ? began : known->second;
   };
-  if (!after.fabric_reachable) add("FABRIC_AWAY", now);
+  // Without a reason nobody has looked yet.
+  if (!after.fabric_reachable && !after.fabric_reason.empty()) add("FABRIC_AWAY", now);
   const bool came = after.last_heartbeat != absl::InfinitePast();
   if (!after.online && came) add("AGENT_AWAY", after.last_heartbeat);
   // Also while the agent is away: what it said last is true until it says otherwise.

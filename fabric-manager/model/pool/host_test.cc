@@ -278,6 +278,7 @@ TEST(WrongSinceTest, WhatGoesOnKeepsItsTimeAndWhatIsOverGoes) {
   EXPECT_EQ(wrong.wrong_since, seen);
   HostRuntime away = wrong;
   away.online = away.fabric_reachable = false;
+  away.fabric_reason = "no answer";
   away.unfit_reason = "NO_CXL: in other words";
   away.unreached.clear();
   away.bridges[0].blocked = false;
