@@ -216,7 +216,7 @@ void ExplainService(const PoolView& view, const Device& device, const DeviceUse&
       Finding& finding =
           out.Say(Urgency::kWrong, "DEVICE_FAILED", absl::StrCat(broken, "; ", bytes));
       finding.since = device.service_since;
-      AddOwners(view, device.id, finding);
+      if (!CXLPOOL_MUTANT("broken-device-is-nobodys")) AddOwners(view, device.id, finding);
       finding.commands.push_back(remove);
     }
   } else if (IsDrained(device, use)) {

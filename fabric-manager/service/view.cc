@@ -95,7 +95,8 @@ void ViewHolder::NotePast(const std::string& name, PastTrouble past) {
   MutexLock lock(mutex_);
   const auto is_of_it = [&](const auto& entry) { return entry.first == name; };
   const auto of_it = std::count_if(past_.begin(), past_.end(), is_of_it);
-  if (of_it >= static_cast<std::ptrdiff_t>(kMaxPastOfOne)) {
+  const bool is_much = of_it >= static_cast<std::ptrdiff_t>(kMaxPastOfOne);
+  if (is_much && !CXLPOOL_MUTANT("who-flaps-has-all-the-past")) {
     past_.erase(std::find_if(past_.begin(), past_.end(), is_of_it));
   } else if (past_.size() >= kMaxPast) {
     past_.pop_front();

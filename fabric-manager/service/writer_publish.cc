@@ -245,7 +245,7 @@ void Writer::SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hos
     const HostRuntime& before = state_.Runtime(host);
     runtime.wrong_since = WrongSince(before, runtime, clock_->Now());
     for (const auto& [what, since] : before.wrong_since) {
-      if (runtime.wrong_since.contains(what)) continue;
+      if (runtime.wrong_since.contains(what) || CXLPOOL_MUTANT("what-is-over-never-was")) continue;
       views_->NotePast(ResourceName("hosts", host), {what, since, clock_->Now()});
     }
     state_.SetRuntime(host, std::move(runtime));

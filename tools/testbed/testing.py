@@ -172,8 +172,9 @@ class PoolTest(unittest.TestCase):
             host.agent.start()
             return ''
         if words == ['cxlpool-agent', 'check']:
-            words = [*words, '--config', host.config]
-        done = host.run(words)
+            done = host.run([*words, '--config', host.config])
+        else:
+            done = host.run(['sh', '-c', shlex.join(words)])  # kill is the shell's own.
         return done.out + done.err
 
     def wait_ended(self, what, problem, within_s=20):

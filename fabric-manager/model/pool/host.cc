@@ -129,7 +129,9 @@ std::map<std::string, absl::Time> WrongSince(const HostRuntime& before, const Ho
   std::map<std::string, absl::Time> wrong;
   const auto add = [&](const std::string& what, absl::Time began) {
     const auto known = before.wrong_since.find(what);
-    wrong[what] = known == before.wrong_since.end() ? began : known->second;
+    const bool goes_on =
+        known != before.wrong_since.end() && !CXLPOOL_MUTANT("outage-begins-with-each-report");
+    wrong[what] = goes_on ? known->second : began;
   };
   // Without a reason nobody has looked yet.
   if (!after.fabric_reachable && !after.fabric_reason.empty()) add("FABRIC_AWAY", now);
