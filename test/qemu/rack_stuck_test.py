@@ -143,7 +143,9 @@ class RackStuckTest(RackTrials):
         self.assertEqual({key: self.segment('mapped', HOST)[key] for key in ('dax_device', 'hpa_bytes')},
                          {key: segment[key] for key in ('dax_device', 'hpa_bytes')})
         self.assertEqual(self.state('mapped', HOST), 'RELEASE_BLOCKED')
-        self.guest.output(f'kill -9 {pid}')
+        told = self.findings('region/mapped')['regions/mapped', 'RELEASE_BLOCKED']
+        self.assertRegex(told['text'], rf'\b{pid}\b')
+        self.guest.output(f'kill -9 {pid}')  # "end the processes that use it"
         self.wait_gone('mapped')
         answered()
         self.end()
