@@ -67,10 +67,11 @@ TEST_F(ServerHealthTest, AFullStoreIsTriedUntilItTakesAChange) {
   int tries = 0;
   absl::Status store = Full();
   ServerHealth* trying = nullptr;
-  ServerHealth own(&executor, &executor, &health, &refused, {nullptr, nullptr, [&] {
-                                                               ++tries;
-                                                               trying->NoteStore(store);
-                                                             }});
+  const auto try_store = [&] {
+    ++tries;
+    trying->NoteStore(store);
+  };
+  ServerHealth own(&executor, &executor, &health, &refused, {.try_store = try_store});
   trying = &own;
   own.SetServing(true);
   executor.Advance(absl::Minutes(1));

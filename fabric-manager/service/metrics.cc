@@ -271,9 +271,9 @@ void AddRegions(MetricsText& out, const PoolView& view, absl::Time now) {
             absl::StartsWith(part.reason, "UNBIND_NOT_PROVEN")) {
           ++unproven;
         }
-        if (wait->since == absl::InfinitePast()) continue;
+        if (part.since == absl::InfinitePast()) continue;
         absl::Duration& oldest = waits[{part.state, wait->problem}];
-        oldest = std::max(oldest, now - wait->since);
+        oldest = std::max(oldest, now - part.since);
       }
     }
   };
