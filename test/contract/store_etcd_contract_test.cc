@@ -383,10 +383,14 @@ TEST(EtcdStoreTest, AStandbyFollowsThroughACommitOfExactlyTheLimits) {
   ASSERT_TRUE(opened.ok()) << opened.status();
   ASSERT_GT(opened->limits.max_batch_bytes, as_run.fold_bytes);
   ASSERT_TRUE(owner.CommitNext({{1, "before"}}).ok());
+  // Made before somebody else waits for the owner's next sign of life.
+  std::vector<Row> rows = LargestBatch(opened->limits);
+  Model model;
+  for (const Row& row : rows) model[row.key] = row.value;
   Standby standby(harness.Make());
-  const auto knows = [&](size_t rows) {
+  const auto knows = [&](size_t count) {
     MutexLock lock(standby.mutex);
-    return standby.rows.size() == rows;
+    return standby.rows.size() == count;
   };
   const auto wait_until_it_knows = [&](size_t rows) {
     const absl::Time end = absl::Now() + absl::Seconds(60);
@@ -398,9 +402,6 @@ TEST(EtcdStoreTest, AStandbyFollowsThroughACommitOfExactlyTheLimits) {
   };
   ASSERT_TRUE(wait_until_it_knows(1));
 
-  std::vector<Row> rows = LargestBatch(opened->limits);
-  Model model;
-  for (const Row& row : rows) model[row.key] = row.value;
   const absl::Status largest = owner.CommitNext(std::move(rows));
   ASSERT_TRUE(largest.ok()) << largest;
   model[opened->limits.max_batch_rows + 1] = "after";
