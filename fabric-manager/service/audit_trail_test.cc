@@ -138,21 +138,23 @@ TEST_F(AuditTrailTest, ACommitWithoutAChangeSaysWhatItIsFor) {
       },
       [](const absl::StatusOr<Committed>&) {});
   Settle();
-  writer->Submit(
-      Audit{},
-      [](const PoolState&, PlanContext&) {
-        Proposal proposal;
-        proposal.commits = true;
-        return proposal;
-      },
-      [](const absl::StatusOr<Committed>&) {});
-  Settle();
+  for (const char* action : {"claim-hosts", "try-store"}) {
+    writer->Submit(
+        Audit{{}, "manager", action, ""},
+        [](const PoolState&, PlanContext&) {
+          Proposal proposal;
+          proposal.commits = true;
+          return proposal;
+        },
+        [](const absl::StatusOr<Committed>&) {});
+    Settle();
+  }
   SetTenant("a", 1);
   Settle();
   const StoredTrail stored = Read();
-  ASSERT_EQ(stored.entries.size(), 3u);
+  ASSERT_EQ(stored.entries.size(), 4u);
   uint64_t revision = 0;
-  for (const char* method : {"reserve-ids", "claim-hosts", "SetTenant"}) {
+  for (const char* method : {"reserve-ids", "claim-hosts", "try-store", "SetTenant"}) {
     ASSERT_EQ(stored.entries[revision].size(), 1u) << method;
     const AuditEntry& entry = stored.entries[revision][0];
     EXPECT_EQ(entry.method, method);

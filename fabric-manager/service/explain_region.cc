@@ -91,7 +91,9 @@ class PartExplainer {
                                         InBrackets(runtime.fabric_reason)),
                            {absl::StrCat("cxlpool explain host/", attachment_.host)});
     finding.since = SinceWhen(runtime.wrong_since, "FABRIC_AWAY");
-    if (view_.fabric.asks_agents && !runtime.online) finding.commands.push_back(RestartAgent(attachment_.host));
+    if (view_.fabric.asks_agents && !runtime.online) {
+      finding.commands.push_back(RestartAgent(attachment_.host));
+    }
     finding.commands.push_back(CutOff());
   }
 

@@ -385,7 +385,7 @@ void Writer::PlanAll(Pending& pending) {
     // What only the trail tells rests on the commit, too.
     const bool has_entry =
         trail_.row_bytes() != noted_bytes && !CXLPOOL_MUTANT("done-without-its-entry");
-    if (!changes_.empty() || group_commits_ || has_entry) {
+    if (!changes_.empty() || group_commits_.has_value() || has_entry) {
       planned.first_dependent = std::min(planned.first_dependent, answered);
     }
   }
@@ -418,7 +418,7 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
   }
   if (proposal->commits) {
     puts_[kPoolKey] = EncodePool(meta_);
-    group_commits_ = true;
+    group_commits_ = audit.action;
   }
   if (proposal->change.empty()) {
     // What was done outside the records is told all the same.
@@ -541,7 +541,7 @@ void Writer::Pump() {
     if (trail_.row_bytes() == 0 && !CXLPOOL_MUTANT("commits-of-nothing-have-no-row")) {
       trail_.Note({.time = context_.now,
                    .who = "manager",
-                   .method = group_commits_ ? "claim-hosts" : "reserve-ids",
+                   .method = group_commits_.value_or("reserve-ids"),
                    .revision = revision_});
     }
   }
@@ -651,7 +651,7 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
   inverses_.clear();
   undurable_.clear();
   puts_.clear();
-  group_commits_ = false;
+  group_commits_.reset();
   put_bytes_ = 0;
   events_.clear();
   return finished;

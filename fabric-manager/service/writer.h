@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -273,8 +274,9 @@ class Writer {
   std::vector<Change> inverses_;
   absl::flat_hash_map<Key, RegionPtr> undurable_;  // What it changes, as it was before.
   absl::flat_hash_map<Key, std::string> puts_;     // Empty value: erase.
-  bool group_commits_ = false;  // A proposal wants it, though it changes nothing.
-  size_t put_bytes_ = 0;        // Of their values.
+  // What the last proposal that wants a commit, though it changes nothing, wants it for.
+  std::optional<std::string> group_commits_;
+  size_t put_bytes_ = 0;  // Of the values in puts_.
   std::vector<WatchEvent> events_;
   uint64_t base_revision_ = 0;
 };

@@ -52,7 +52,8 @@ absl::Status TrailSeen::ReadNew(Client& client) {
       continue;
     }
     with_entries.insert(event.row());
-    if (event.method() == "reserve-ids" || event.method() == "claim-hosts") {
+    if (event.method() == "reserve-ids" || event.method() == "claim-hosts" ||
+        event.method() == "try-store") {
       without_change_.insert(event.revision());
       continue;
     }
