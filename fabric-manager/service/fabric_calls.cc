@@ -256,13 +256,18 @@ void FabricCalls::TakeView(const std::string& only, const FabricView& view, uint
         if (same) track.known[i].serial = ld.serial;
         other_there = !same;
       }
-      if (track.known[i].fabric == side) continue;
-      // A host that is gone for certain does not become uncertain because it cannot be asked.
-      if (side == FabricSide::kUnknown && track.known[i].fabric == FabricSide::kUnbound) continue;
-      if (other_there || Contradicts(side, attachment->PartOf(i).state)) {
+      SegmentKnown& known = track.known[i];
+      // Counted at the first look of a manager, too: there kUnknown is no news.
+      const bool is_other_new = other_there && !known.other_there;
+      if (seen || other_there) known.other_there = other_there;
+      const bool is_news = known.fabric != side;
+      if (is_other_new || (is_news && Contradicts(side, attachment->PartOf(i).state))) {
         writer_->meters().fabric_differences.Add();
       }
-      track.known[i].fabric = side;
+      if (!is_news) continue;
+      // A host that is gone for certain does not become uncertain because it cannot be asked.
+      if (side == FabricSide::kUnknown && known.fabric == FabricSide::kUnbound) continue;
+      known.fabric = side;
       active.Touch(track.region);
     }
   }

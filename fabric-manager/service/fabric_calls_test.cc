@@ -203,6 +203,22 @@ TEST_F(FabricCallsTest, WhatTheRecordsHaveOtherwiseIsCounted) {
   EXPECT_EQ(differences(), 2u);
 }
 
+TEST_F(FabricCallsTest, AnotherLdByItsKeyIsCountedAtTheFirstLookAndOnceInAll) {
+  const auto differences = [this] { return writer.meters().fabric_differences.value(); };
+  FabricView view = Shows({Bound(0)});
+  view.bound[0].serial = 7;
+  for (int look = 0; look < 2; ++look) {
+    Take(view, calls.epoch());
+    EXPECT_EQ(differences(), 1u) << look;
+  }
+  Take({}, calls.epoch());
+  Take(view, calls.epoch());
+  EXPECT_EQ(differences(), 1u) << "the host could not be asked meanwhile";
+  Take(Shows({Bound(0)}), calls.epoch());
+  Take(view, calls.epoch());
+  EXPECT_EQ(differences(), 2u) << "it was away";
+}
+
 TEST_F(FabricCallsTest, OtherProofIsNotOverwrittenByALookThatBeganBefore) {
   track->known[0].fabric = FabricSide::kBound;
   const uint64_t before = calls.epoch();

@@ -38,6 +38,7 @@ struct SegmentKnown {
   std::string fabric_error;
   bool fabric_error_permanent = false;
   uint64_t serial = 0;  // That the host sees, as the fabric said; 0: it is not bound, or not said.
+  bool other_there = false;  // Another LD is bound by its key, as the last look at it showed.
 };
 
 enum class MoveKind : uint8_t {
