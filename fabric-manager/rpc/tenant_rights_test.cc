@@ -467,11 +467,12 @@ class TellsNothingTest : public TenantRightsTest {
         (exists ? others : nobodys).push_back(absl::Now() - began);
       }
     }
-    const auto median = [](std::vector<absl::Duration>& times) {
-      std::nth_element(times.begin(), times.begin() + kTurns / 2, times.end());
-      return times[kTurns / 2];
+    // What a busy machine adds to some of the calls is in neither.
+    const auto lower_quartile = [](std::vector<absl::Duration>& times) {
+      std::nth_element(times.begin(), times.begin() + kTurns / 4, times.end());
+      return times[kTurns / 4];
     };
-    const double ratio = absl::FDivDuration(median(others), median(nobodys));
+    const double ratio = absl::FDivDuration(lower_quartile(others), lower_quartile(nobodys));
     EXPECT_GT(ratio, 0.8) << method;
     EXPECT_LT(ratio, 1.25) << method;
     std::cout << "time of a refusal of " << method << ": " << ratio << " of what nobody has\n";
@@ -549,8 +550,8 @@ TEST_F(TellsNothingTest, WhateverATenantAsks) {
             << " reasons of refusal, 0 told of others\n";
 }
 
-// As far as a test can tell: the medians of many calls in turn. What changes something is refused
-// by the writer, on the state itself; what only reads, by a view.
+// As far as a test can tell: the lower quartiles of many calls in turn. What changes something is
+// refused by the writer, on the state itself; what only reads, by a view.
 TEST_F(TellsNothingTest, NorByTheTimeOfARefusal) {
   ExpectSameTime(bob_, "GetRegion", v1::GetRegionRequest());
   ExpectSameTime(SchedulerOfMl("release"), "ReleaseRegion", v1::ReleaseRegionRequest());
