@@ -36,6 +36,11 @@ constexpr uint64_t kUsualRegionGranule = uint64_t{256} << 20;
 constexpr uint64_t kMaxRegionGranule = uint64_t{2} << 30;
 constexpr uint64_t kMaxGranulesOfDevices = 8;
 
+// Of a moment that was noted by Clock::Elapsed.
+absl::Time TimeOf(const Clock& clock, int64_t elapsed_ns) {
+  return clock.Now() - (clock.Elapsed() - absl::Nanoseconds(elapsed_ns));
+}
+
 Bridge ToBridge(const v1::BridgeInventory& in) {
   Bridge bridge{.name = in.name(),
                 .slots = {in.slots().begin(), in.slots().end()},
@@ -369,6 +374,8 @@ void HostSessions::Drop(const std::string& host, const absl::Status& why) {
   peer->Close(why);
   HostRuntime runtime = writer_->state().Runtime(host);
   runtime.online = false;
+  // Of many hosts what was shown last may be old, and people are told since when it is away.
+  runtime.last_heartbeat = TimeOf(*clock_, peer->last_heard_ns_.load(std::memory_order_relaxed));
   if (!CXLPOOL_MUTANT("holders-outlive-their-session")) runtime.holders = nullptr;
   writer_->SetRuntime(host, std::move(runtime));
   listener_.on_session(host, false);
@@ -515,7 +522,6 @@ void HostSessions::Tick() {
 }
 
 void HostSessions::ShowHeartbeats() {
-  const absl::Duration now = clock_->Elapsed();
   std::vector<std::pair<std::string, HostRuntime>> runtimes;
   auto it = sessions_.upper_bound(shown_);
   for (int n = std::min<int>(kShownPerTick, sessions_.size()); n > 0; --n, ++it) {
@@ -523,9 +529,8 @@ void HostSessions::ShowHeartbeats() {
     shown_ = it->first;
     const int64_t heard_ns = it->second.peer->last_heard_ns_.load(std::memory_order_relaxed);
     if (std::exchange(it->second.shown_ns, heard_ns) == heard_ns) continue;
-    const absl::Duration ago = now - absl::Nanoseconds(heard_ns);
     HostRuntime runtime = writer_->state().Runtime(shown_);
-    runtime.last_heartbeat = clock_->Now() - ago;
+    runtime.last_heartbeat = TimeOf(*clock_, heard_ns);
     runtimes.emplace_back(shown_, std::move(runtime));
   }
   if (!runtimes.empty()) writer_->SetRuntimes(std::move(runtimes));

@@ -183,6 +183,19 @@ TEST_F(HostSessionsTest, HeartbeatsOfTheCurrentSessionAloneKeepItAlive) {
   EXPECT_EQ(ReasonOf(agent->closed), "LEASE_EXPIRED");
 }
 
+// What readers are shown of heartbeats is older, where there are many hosts.
+TEST_F(HostSessionsTest, AnAgentIsAwaySinceItWasLastHeard) {
+  const auto agent = rig.agents["host-a"];
+  rig.Run(absl::Milliseconds(1300));
+  rig.sessions.OnHeartbeat(*agent, agent->session());
+  const absl::Time heard = rig.executor.Now();
+  rig.sessions.OnClosed(agent.get());
+  const HostRuntime& runtime = rig.writer.state().Runtime("host-a");
+  EXPECT_FALSE(runtime.online);
+  EXPECT_EQ(runtime.last_heartbeat, heard);
+  EXPECT_EQ(runtime.wrong_since.at("AGENT_AWAY"), heard);
+}
+
 TEST_F(HostSessionsTest, MessagesOfAnotherSessionAreDropped) {
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   rig.Run(absl::Seconds(1));
