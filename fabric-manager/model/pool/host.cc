@@ -4,12 +4,16 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "proto/support/cxl_host.h"
 #include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
+
+constexpr absl::string_view kNotReached = "DEVICE_NOT_REACHED ";
 
 bool Contains(const std::vector<uint32_t>& slots, uint32_t slot) {
   return std::find(slots.begin(), slots.end(), slot) != slots.end();
@@ -140,7 +144,11 @@ std::map<std::string, absl::Time> WrongSince(const HostRuntime& before, const Ho
   // Also while the agent is away: what it said last is true until it says otherwise.
   if (!after.unfit_reason.empty()) add("UNFIT", now);
   for (const auto& [device, seen] : after.unreached) {
-    add(absl::StrCat("DEVICE_NOT_REACHED ", device), now);
+    add(absl::StrCat(kNotReached, device), now);
+  }
+  // As long as the host cannot be asked nobody knows that it reaches them.
+  for (const auto& [what, since] : before.wrong_since) {
+    if (!after.fabric_reachable && absl::StartsWith(what, kNotReached)) wrong.emplace(what, since);
   }
   for (const Bridge& bridge : after.bridges) {
     if (bridge.blocked) add(absl::StrCat("BRIDGE_BLOCKED ", bridge.name), now);

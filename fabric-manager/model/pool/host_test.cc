@@ -282,9 +282,16 @@ TEST(WrongSinceTest, WhatGoesOnKeepsItsTimeAndWhatIsOverGoes) {
   away.unfit_reason = "NO_CXL: in other words";
   away.unreached.clear();
   away.bridges[0].blocked = false;
-  const std::map<std::string, absl::Time> then = {
-      {"AGENT_AWAY", begin - absl::Seconds(7)}, {"FABRIC_AWAY", later}, {"UNFIT", begin}};
-  EXPECT_EQ(WrongSince(wrong, away, later), then);
+  const std::map<std::string, absl::Time> then = {{"AGENT_AWAY", begin - absl::Seconds(7)},
+                                                  {"DEVICE_NOT_REACHED cmm-1", begin},
+                                                  {"FABRIC_AWAY", later},
+                                                  {"UNFIT", begin}};
+  EXPECT_EQ(WrongSince(wrong, away, later), then) << "nobody knows that it reaches the device";
+  away.wrong_since = then;
+  HostRuntime back = wrong;
+  EXPECT_EQ(WrongSince(away, back, later).at("DEVICE_NOT_REACHED cmm-1"), begin);
+  back.unreached.clear();
+  EXPECT_FALSE(WrongSince(away, back, later).contains("DEVICE_NOT_REACHED cmm-1"));
 }
 
 }  // namespace
