@@ -22,12 +22,6 @@ constexpr size_t kMaxText = 512;
 constexpr int kMaxOwners = 1000;
 
 // Null: there is none.
-const DeviceView* FindDevice(const PoolView& view, const std::string& id) {
-  for (const DeviceView& device : *view.devices) {
-    if (device.device.id == id) return &device;
-  }
-  return nullptr;
-}
 const TenantView* FindTenant(const PoolView& view, const std::string& id) {
   for (const TenantView& tenant : *view.tenants) {
     if (tenant.tenant.id == id) return &tenant;

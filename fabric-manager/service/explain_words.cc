@@ -37,13 +37,6 @@ const HostView* FindHost(const PoolView& view, absl::string_view id) {
   return host == view.hosts.end() ? nullptr : host->second.get();
 }
 
-const DeviceView* FindDevice(const PoolView& view, absl::string_view id) {
-  for (const DeviceView& device : *view.devices) {
-    if (device.device.id == id) return &device;
-  }
-  return nullptr;
-}
-
 std::vector<std::string> LookOrFail(absl::string_view device) {
   return {absl::StrCat("cxlpool device show ", device),
           absl::StrCat("cxlpool device fail ", device, " --reason WHY")};

@@ -62,7 +62,6 @@ std::vector<std::string> LookOrFail(absl::string_view device);
 
 // Null: there is none.
 const HostView* FindHost(const PoolView& view, absl::string_view id);
-const DeviceView* FindDevice(const PoolView& view, absl::string_view id);
 
 // Since when that is so, of a host's `wrong_since` or the view's `scarce_since`; InfinitePast: it
 // is not known.

@@ -43,6 +43,13 @@ bool IsDrained(const Device& device, const DeviceUse& use) {
   return device.service == DeviceService::kDraining && use.taken_bytes() == 0;
 }
 
+const DeviceView* FindDevice(const PoolView& view, absl::string_view id) {
+  for (const DeviceView& device : *view.devices) {
+    if (device.device.id == id) return &device;
+  }
+  return nullptr;
+}
+
 uint64_t MostFreeOnOneDevice(const PoolView& view) {
   uint64_t most = 0;
   for (const DeviceView& device : *view.devices) {

@@ -67,6 +67,9 @@ struct PoolView {
 };
 using PoolViewPtr = std::shared_ptr<const PoolView>;
 
+// Null: there is none.
+const DeviceView* FindDevice(const PoolView& view, absl::string_view id);
+
 // The free bytes of the device that has most of them, of those where something may be placed. An
 // Extent never spans devices: this is what its largest run is held against to say that free memory
 // is in pieces.
