@@ -271,6 +271,7 @@ void AddRegions(MetricsText& out, const PoolView& view, absl::Time now) {
             absl::StartsWith(part.reason, "UNBIND_NOT_PROVEN")) {
           ++unproven;
         }
+        // How long it is in its state, and not how long what keeps it there is wrong.
         if (part.since == absl::InfinitePast()) continue;
         absl::Duration& oldest = waits[{part.state, wait->problem}];
         oldest = std::max(oldest, now - part.since);

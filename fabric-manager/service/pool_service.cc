@@ -333,7 +333,7 @@ void PoolService::RecordRefusals(std::vector<AuditEntry> refusals) {
       });
 }
 
-// Its answer is nobody's: who asked for it listens to the Writer.
+// Nobody waits for the answer: the Writer's listener hears of the space by itself.
 void PoolService::TryStore() {
   writer_->Submit(
       Audit{{}, "manager", "try-store", ""},
