@@ -146,9 +146,11 @@ std::map<std::string, absl::Time> WrongSince(const HostRuntime& before, const Ho
   for (const auto& [device, seen] : after.unreached) {
     add(absl::StrCat(kNotReached, device), now);
   }
-  // As long as the host cannot be asked nobody knows that it reaches them.
+  // Nobody knows that it reaches them while it cannot be asked, nor when its agent has just come
+  // back, for then the host is looked at anew.
+  const bool is_looked_at = after.fabric_reachable && (before.online || !after.online);
   for (const auto& [what, since] : before.wrong_since) {
-    if (!after.fabric_reachable && absl::StartsWith(what, kNotReached)) wrong.emplace(what, since);
+    if (!is_looked_at && absl::StartsWith(what, kNotReached)) wrong.emplace(what, since);
   }
   for (const Bridge& bridge : after.bridges) {
     if (bridge.blocked) add(absl::StrCat("BRIDGE_BLOCKED ", bridge.name), now);

@@ -121,7 +121,8 @@ using HostRuntimePtr = std::shared_ptr<const HostRuntime>;
 
 // The `wrong_since` of `after`, which takes the place of `before` now: what was wrong before keeps
 // its time. An agent is away since it was last heard; one that never came is not missed. Devices
-// that a host does not reach are not taken for reached while it cannot be asked.
+// that a host does not reach are not taken for reached while it cannot be asked, nor as soon as its
+// agent is back.
 std::map<std::string, absl::Time> WrongSince(const HostRuntime& before, const HostRuntime& after,
                                              absl::Time now);
 

@@ -289,9 +289,11 @@ TEST(WrongSinceTest, WhatGoesOnKeepsItsTimeAndWhatIsOverGoes) {
   EXPECT_EQ(WrongSince(wrong, away, later), then) << "nobody knows that it reaches the device";
   away.wrong_since = then;
   HostRuntime back = wrong;
-  EXPECT_EQ(WrongSince(away, back, later).at("DEVICE_NOT_REACHED cmm-1"), begin);
   back.unreached.clear();
-  EXPECT_FALSE(WrongSince(away, back, later).contains("DEVICE_NOT_REACHED cmm-1"));
+  back.wrong_since = WrongSince(away, back, later);
+  EXPECT_EQ(back.wrong_since.at("DEVICE_NOT_REACHED cmm-1"), begin) << "it is looked at anew";
+  EXPECT_EQ(WrongSince(back, wrong, later).at("DEVICE_NOT_REACHED cmm-1"), begin);
+  EXPECT_FALSE(WrongSince(back, back, later).contains("DEVICE_NOT_REACHED cmm-1"));
 }
 
 }  // namespace
