@@ -23,11 +23,12 @@ class ProgressTest : public testing::Test {
   }
   ~ProgressTest() override { std::filesystem::remove_all(directory_); }
 
-  // What is said on the way.
-  std::string Run(PoolCommand command, bool at_terminal, absl::Duration interval) {
+  // What is said before it ends, which is with `code`.
+  std::string Run(PoolCommand command, bool at_terminal, absl::Duration interval,
+                  absl::StatusCode code = absl::StatusCode::kOk) {
     std::ostringstream out, err;
     Printer printer{.out = out, .err = err, .progress = at_terminal, .progress_interval = interval};
-    EXPECT_TRUE(Execute(std::move(command), fake_.connection, printer).ok());
+    EXPECT_EQ(Execute(std::move(command), fake_.connection, printer).code(), code);
     return err.str();
   }
   std::string File(const std::string& name) const { return (directory_ / name).string(); }
@@ -50,6 +51,17 @@ TEST_F(ProgressTest, OfABatchAfterEachThousand) {
   EXPECT_EQ(Run(AllocateBatch{File("batch")}, true, absl::Hours(1)), "") << "it is over so soon";
   calls.answers = {answer, answer, answer};
   EXPECT_EQ(Run(AllocateBatch{File("batch")}, false, absl::ZeroDuration()), "");
+}
+
+TEST_F(ProgressTest, OfABatchThatIsRefusedOnlyWhatWasAnswered) {
+  std::ofstream file(File("batch"));
+  for (int i = 0; i < 3001; ++i) file << "{\"size_bytes\": \"1\"}\n";
+  file.close();
+  fake_.manager.BatchAllocateRegions_calls.answers = {v1::BatchAllocateRegionsResponse(),
+                                                      absl::PermissionDeniedError("no")};
+  EXPECT_EQ(Run(AllocateBatch{File("batch")}, true, absl::ZeroDuration(),
+                absl::StatusCode::kPermissionDenied),
+            "cxlpool: 1000 of 3001 requests are answered\n");
 }
 
 TEST_F(ProgressTest, OfABackupBySize) {

@@ -15,6 +15,7 @@ namespace cxlpool::cli {
 namespace {
 
 constexpr size_t kMaxBatch = 1000;  // Of one call.
+
 absl::StatusOr<std::vector<v1::AllocateRegionRequest>> ReadFile(const std::string& file) {
   if (file == "-") return ReadBatchFile(std::cin, "standard input");
   std::ifstream in(file);
@@ -57,7 +58,7 @@ absl::Status Run(AllocateBatch& command, Connection& connection, Printer& printe
     auto response = connection.Call(&ManagerStub::BatchAllocateRegions, batch);
     status = response.status();
     if (response.ok()) all.MergeFrom(*response);
-    if (end < requests->size()) {
+    if (status.ok() && end < requests->size()) {
       progress.Tell(absl::StrCat(end, " of ", requests->size(), " requests are answered"));
     }
   }
