@@ -111,23 +111,6 @@ TEST_F(ExecuteTest, ReleaseWaitsUntilGone) {
   EXPECT_EQ(out_.str(), "kv is gone: 256 MiB stay on failed device cmm-3, NOT scrubbed\n");
 }
 
-TEST_F(ExecuteTest, AReportAsksWhoHasTheOldestRegionsOpen) {
-  v1::ListRegionsResponse regions;
-  *regions.add_regions() = online_;
-  regions.mutable_regions(0)->set_state(R::ALLOCATED);
-  regions.mutable_regions(0)->mutable_create_time()->set_seconds(1);
-  auto& manager = fake_.manager;
-  manager.ListDevices_calls.answers = {v1::ListDevicesResponse()};
-  manager.ListHosts_calls.answers = {v1::ListHostsResponse()};
-  manager.ListRegions_calls.answers = {regions};
-  manager.ListTenants_calls.answers = {v1::ListTenantsResponse()};
-  manager.GetTopology_calls.answers = {v1::Topology()};
-  ASSERT_TRUE(Run(ShowReport()).ok()) << "a manager that does not know of holders";
-  ASSERT_EQ(manager.ListRegionHolders_calls.requests.size(), 1u);
-  EXPECT_EQ(manager.ListRegionHolders_calls.requests[0].name(), "regions/kv");
-  EXPECT_THAT(out_.str(), HasSubstr("OLDEST Regions"));
-}
-
 TEST_F(ExecuteTest, DetachWaitsForThatAttachment) {
   DetachRegion command;
   command.request.set_name("regions/kv");

@@ -287,7 +287,7 @@ LeakOwner OwnerOf(const v1::Region& region) {
   return owner;
 }
 
-// Those of one user together, whoever has most of them first.
+// Those of one user together, the user with the most bytes first.
 Section Leaked(const PoolFacts& facts, absl::Time now) {
   std::map<std::string, const v1::Host*> hosts;
   for (const v1::Host& host : facts.hosts.hosts()) hosts[host.name()] = &host;
