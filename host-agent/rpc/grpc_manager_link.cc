@@ -235,7 +235,8 @@ class GrpcManagerLink final : public ManagerLink {
   absl::Duration welcomed_at_;
   uint64_t written_ = 0;  // Of the session's messages, and since when it is so many or all.
   absl::Duration written_at_;
-  uint64_t highest_epoch_;  // That a manager has led under, in this boot.
+  uint64_t highest_epoch_;                // That a manager has led under, in this boot.
+  uint64_t kept_epoch_ = highest_epoch_;  // Of them, what the file has.
 
   mutable Mutex mutex_;
   std::condition_variable streams_gone_;
@@ -340,8 +341,8 @@ void GrpcManagerLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
   }
 }
 
-// The remedy names the file that outlives a restart: where etcd was put back to an earlier state the
-// manager is right, and the file is what has to go.
+// The remedy names the file that outlives a restart: where etcd was put back to an earlier state
+// the manager is right, and the file is what has to go.
 absl::Status GrpcManagerLink::LowerEpoch(uint64_t epoch) const {
   const std::string& kept = options_.epoch_path;
   return Refuse(
@@ -355,15 +356,18 @@ absl::Status GrpcManagerLink::LowerEpoch(uint64_t epoch) const {
 }
 
 // It is written down before anything is done that its manager asks for: the next agent of this boot
-// knows it however this one ends. Where it cannot be, the agent works on: what brings memory here
-// must not depend on it.
+// knows it however this one ends. Where it cannot be, the agent works on, since what brings memory
+// here must not depend on it, and tries again with the next session.
 void GrpcManagerLink::KeepEpoch(uint64_t epoch) {
-  if (epoch <= highest_epoch_) return;
-  highest_epoch_ = epoch;
-  if (options_.epoch_path.empty() || CXLPOOL_MUTANT("epoch-is-not-kept")) return;
-  const int error =
-      WriteRunFile(options_.epoch_path, kEpochText, options_.boot_id, absl::StrCat(epoch, "\n"));
-  if (error == 0) return;
+  highest_epoch_ = std::max(highest_epoch_, epoch);
+  if (highest_epoch_ <= kept_epoch_ || CXLPOOL_MUTANT("epoch-is-not-kept")) return;
+  if (options_.epoch_path.empty()) return;
+  const int error = WriteRunFile(options_.epoch_path, kEpochText, options_.boot_id,
+                                 absl::StrCat(highest_epoch_, "\n"));
+  if (error == 0) {
+    kept_epoch_ = highest_epoch_;
+    return;
+  }
   LogWarning(kSubject, options_.epoch_path, " cannot be written: ", std::strerror(error),
              "; the next agent of this boot does not know that a manager before this one was "
              "replaced (make room in /run, and see that the directory is the agent's own)");

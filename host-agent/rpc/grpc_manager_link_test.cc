@@ -421,6 +421,35 @@ TEST_F(GrpcManagerLinkTest, TheNextAgentOfABootRefusesAManagerThatWasReplaced) {
   EXPECT_TRUE(obeys(8));
 }
 
+TEST_F(GrpcManagerLinkTest, AnEpochThatCouldNotBeKeptIsKeptWithTheNextSession) {
+  std::string directory =
+      (std::filesystem::temp_directory_path() / "cxlpool-epoch-XXXXXX").string();
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const std::filesystem::path folder = directory + "/run";
+  options_.epoch_path = (folder / "epoch").string();
+  options_.boot_id = "boot-1";
+  Dial();
+  const auto welcome = [&](size_t index) {
+    FakeSession* const session = manager_.Session(index);
+    if (session == nullptr) return false;
+    v1::ManagerMessage message = Welcome();
+    message.mutable_welcome()->set_epoch(8);
+    session->Say(std::move(message));
+    if (!heard_.Await([&] { return welcomes_.size() == index + 1; })) return false;
+    session->End(Refused(absl::StatusCode::kUnavailable, "SESSION_ENDED"));
+    return AwaitLost(index + 1);
+  };
+  EXPECT_TRUE(welcome(0)) << "there is no such folder, and the agent works on";
+  std::filesystem::create_directory(folder);
+  EXPECT_TRUE(welcome(1));
+  std::ifstream in(options_.epoch_path);
+  std::string kept;
+  EXPECT_TRUE(std::getline(in, kept) && std::getline(in, kept));
+  EXPECT_EQ(kept, "8");
+  link_->Stop();
+  std::filesystem::remove_all(directory);
+}
+
 // A second manager beside the first.
 class SeveralManagersTest : public GrpcManagerLinkTest {
  protected:
