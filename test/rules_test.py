@@ -156,6 +156,8 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(self.fired_of(epochs('1000x60', '1000x60'), ('45m',)), set())
         self.assertEqual(self.fired_of(epochs('1000x9 2000x50', '1000x9 2000x50'), ('45m',)), set(), 'once, and both see it')
         self.assertEqual(self.fired_of(epochs('1000x9 2000x9 3000x40', '_x20 3000x40'), ('45m',)), set(), 'twice')
+        etcd_was_away = '1000x9 0x3 2000x9 0x3 3000x36'
+        self.assertEqual(self.fired_of(epochs(etcd_was_away, etcd_was_away), ('45m',)), set(), 'twice, by managers that started again')
         self.assertEqual(self.fired_of(epochs(often, often), ('25m',)), set(), 'not yet')
         self.assertEqual(self.fired_of(epochs(often, often), ('45m',)), {'CxlpoolTakeoversRepeat'})
 
