@@ -25,8 +25,8 @@ struct Row {
 Row MakeRow(int number, std::string name, std::string unit, double target, Aim aim,
             const std::vector<Round>& rounds);
 
-// The row of what a change has cost: the manager beside that of an earlier build, whom it may be
-// behind by 3 % of its rate or, with Aim::kAtMost, of its time.
+// The row of what a change has cost: the manager beside that of an earlier build. It may have 3 %
+// less of its rate or, with Aim::kAtMost, take 3 % longer.
 Row MakeRowBefore(int number, const std::string& what, std::string unit, Aim aim,
                   const std::vector<Round>& rounds);
 
