@@ -42,7 +42,7 @@ struct AgentMeters {
   metrics::Counter offline_done, offline_held, offline_timed_out, offline_failed;
   metrics::Histogram drain_duration{0.1, 0.5, 1, 5, 10, 30, 60};
   metrics::Counter drain_failures;
-  metrics::Counter owner_releases;                                     // Owners'.
+  metrics::Counter owner_releases;  // Regions that were released since their owner had ended.
   std::array<metrics::Counter, v1::HostEvent::Kind_ARRAYSIZE> events;  // By kind.
 };
 

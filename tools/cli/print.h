@@ -44,7 +44,7 @@ class Progress {
   explicit Progress(Printer& printer)
       : printer_(printer), next_(absl::Now() + printer.progress_interval) {}
 
-  // `text` is ours.
+  // `text` has nothing in it that a peer wrote: it is not made Printable.
   void Tell(const std::string& text);
 
  private:
