@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <future>
 #include <map>
 #include <memory>
@@ -29,10 +30,10 @@ inline StoreRows RowsOf(const StoreImage& image) {
 // As many bytes, which no compression makes fewer.
 inline std::string Noise(size_t size, unsigned seed) {
   std::mt19937_64 random(seed);
-  std::string bytes;
-  uint64_t word = 0;
-  for (; bytes.size() < size; bytes.append(reinterpret_cast<const char*>(&word), sizeof(word))) {
-    word = random();
+  std::string bytes((size + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t), '\0');
+  for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
+    const uint64_t word = random();
+    std::memcpy(&bytes[at], &word, sizeof(word));
   }
   bytes.resize(size);
   return bytes;
@@ -129,7 +130,8 @@ class StoreClient {
   uint64_t revision() const { return revision_; }
 
  private:
-  static constexpr std::chrono::seconds kPatience{30};
+  // What was asked for before may have to be folded first, on a machine that is busy.
+  static constexpr std::chrono::seconds kPatience{120};
   std::shared_ptr<std::promise<absl::Status>> lost_ =
       std::make_shared<std::promise<absl::Status>>();
   std::unique_ptr<Store> store_;

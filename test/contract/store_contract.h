@@ -189,30 +189,31 @@ TEST_P(StoreContractTest, BatchBeyondALimitIsRefusedWhole) {
 
 // As many rows as one commit may have, which together have as many bytes as it may have.
 inline std::vector<Row> LargestBatch(const StoreLimits& limits) {
+  const std::string bytes = Noise(limits.max_batch_bytes, 1);
   const size_t each = limits.max_batch_bytes / limits.max_batch_rows;
   std::vector<Row> rows;
   rows.reserve(limits.max_batch_rows);
   for (uint64_t key = 1; key <= limits.max_batch_rows; ++key) {
-    rows.push_back({key, Noise(each, static_cast<unsigned>(key))});
+    rows.push_back({key, bytes.substr((key - 1) * each, each)});
   }
-  rows.back().value += Noise(limits.max_batch_bytes - each * limits.max_batch_rows, 0);
+  rows.back().value += bytes.substr(limits.max_batch_rows * each);
   return rows;
 }
 
 TEST_P(StoreContractTest, ABatchOfExactlyTheLimitsComesBack) {
   Reopen();
   const StoreLimits limits = image_.limits;
-  const absl::Status largest = client_->CommitNext(LargestBatch(limits));
+  const std::vector<Row> batch = LargestBatch(limits);
+  const absl::Status largest = client_->CommitNext(batch);
   ASSERT_TRUE(largest.ok()) << largest;
   ASSERT_TRUE(client_->CommitNext({{limits.max_batch_rows + 1, "next"}}).ok());
   Reopen();
   EXPECT_EQ(image_.revision, 2u);
   ASSERT_EQ(image_.rows.size(), limits.max_batch_rows + 1);
   EXPECT_EQ(image_.rows.back().value, "next");
-  const std::vector<Row> expected = LargestBatch(limits);
-  for (size_t i = 0; i < expected.size(); ++i) {
-    ASSERT_EQ(image_.rows[i].key, expected[i].key);
-    ASSERT_TRUE(image_.rows[i].value == expected[i].value) << "row " << expected[i].key;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    ASSERT_EQ(image_.rows[i].key, batch[i].key);
+    ASSERT_TRUE(image_.rows[i].value == batch[i].value) << "row " << batch[i].key;
   }
 }
 
