@@ -215,19 +215,33 @@ class ExampleTest(unittest.TestCase):
         self.members[name] = Daemon(f'etcd-{name}', [etcd_program()], self.directory / f'{name}.log', own).start()
         self.addCleanup(self.members[name].kill)
 
-    def etcdctl(self, command, status=0):
-        """A line of the guide, where the certificates are; what it says."""
-        words = [str(etcd_program().with_name('etcdctl')), '--command-timeout', '3s', *shlex.split(self.here(command))[1:]]
-        done = subprocess.run(words, cwd=self.directory / 'pki', capture_output=True, text=True, timeout=60)
-        if status is not None:
-            self.assertEqual(status, done.returncode, f'{command}\n{done.stdout}{done.stderr}')
-        return done.stdout + done.stderr
+    def run_etcdctl(self, command, timeout='20s'):
+        """A line of the guide, where the certificates are: how it ended, and what it says."""
+        words = [str(etcd_program().with_name('etcdctl')), '--command-timeout', timeout, *shlex.split(self.here(command))[1:]]
+        done = subprocess.run(words, cwd=self.directory / 'pki', capture_output=True, text=True, timeout=90)
+        return done.returncode, done.stdout + done.stderr
+
+    def etcdctl(self, command):
+        status, said = self.run_etcdctl(command)
+        self.assertEqual(0, status, f'{command}\n{said}')
+        return said
+
+    def change_members(self, command, is_done):
+        """Until it has succeeded: the members may have run for a moment only. `is_done`: what it says where an earlier try, of
+        which no answer came, had succeeded."""
+        def tried():
+            status, said = self.run_etcdctl(command)
+            return status == 0 or is_done in said
+        wait_until(tried, 60, command)
 
     HEALTH = ('etcdctl --endpoints etcd-a:2379,etcd-b:2379,etcd-c:2379 --cacert ca.pem --cert operator-fm-a.pem --key operator-fm-a.key '
               'endpoint health')
 
+    def healthy(self):
+        return self.run_etcdctl(self.HEALTH, timeout='3s')[1].count('is healthy')
+
     def wait_healthy(self, members=3):
-        wait_until(lambda: self.etcdctl(self.HEALTH, status=None).count('is healthy') == members, 30, f'{members} members are well')
+        wait_until(lambda: self.healthy() == members, 30, f'{members} members are well')
 
     def test_a_member_is_replaced(self):
         self.wait_healthy()
@@ -238,9 +252,8 @@ class ExampleTest(unittest.TestCase):
         self.members['c'].kill()
         shutil.rmtree(self.directory / 'c')
         [lost] = re.findall(r'^(\w+), \w+, etcd-c,', self.etcdctl(listed), re.M)
-        for change in (remove.replace(' ID', f' {lost}'), add):
-            # It may say that it has to be tried again: the members have run for a moment only.
-            wait_until(lambda: 'unhealthy cluster' not in self.etcdctl(change, status=None), 30, change)
+        self.change_members(remove.replace(' ID', f' {lost}'), 'member not found')
+        self.change_members(add, 'already exists')
         more = re.findall(r'^Environment=(\w+)=(\S+)$', text, re.M)
         self.assertEqual(1, len(more))
         self.start_member('c', more)
@@ -260,7 +273,7 @@ class ExampleTest(unittest.TestCase):
         pki = self.directory / 'pki'
         for name in 'abc':
             expire(pki, f'manager-etcd-{name}')
-        self.assertEqual(0, self.etcdctl(self.HEALTH, status=None).count('is healthy'))
+        self.assertEqual(0, self.healthy())
         lines = re.findall(r'^cxlpool pki (renew (?:manager|host) etcd-a) --dir /root/etcd-pki$', section('Certificates of etcd'), re.M)
         self.assertEqual(2, len(lines))
         for name in 'abc':
