@@ -8,7 +8,6 @@ import signal
 import subprocess
 import unittest
 from datetime import timedelta
-from pathlib import Path
 
 from testbed.certificates import reissue
 from testbed.emulated import EmulatedHost, EmulatedPool, SharedPool, fill_small_disk, on_a_small_disk
