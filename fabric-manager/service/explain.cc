@@ -176,7 +176,9 @@ void AddOwners(const PoolView& view, const std::string& device, Finding& finding
     const std::string release = absl::StrCat("cxlpool region release ", region.id, " --detach-all");
     switch (region.state) {
       case RegionState::kQuarantined:
-        finding.commands.push_back(ForceRelease(region.id));
+        for (std::string& command : EndQuarantine(region)) {
+          finding.commands.push_back(std::move(command));
+        }
         break;
       case RegionState::kReserved:
       case RegionState::kAllocated:

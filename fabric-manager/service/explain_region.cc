@@ -173,14 +173,10 @@ bool IsSettled(const Part& part) { return part.is_up() || part.state == Attachme
 // What a Region in QUARANTINED waits for: that an operator says what is true of its bytes. What was
 // found bound to a host is let go of first.
 void ExplainQuarantine(const Region& region, Findings& out) {
-  Finding& finding =
-      out.Say(Urgency::kWrong, "QUARANTINED",
-              absl::StrCat("its bytes are kept from everybody", InBrackets(region.state_reason)));
-  finding.since = region.state_since;
-  for (const Attachment& attachment : region.attachments) {
-    if (attachment.held) finding.commands.push_back(Detach(region.id, attachment.host));
-  }
-  finding.commands.push_back(ForceRelease(region.id));
+  out.Say(Urgency::kWrong, "QUARANTINED",
+          absl::StrCat("its bytes are kept from everybody", InBrackets(region.state_reason)),
+          EndQuarantine(region))
+      .since = region.state_since;
 }
 
 // Nothing is cleared on a device that failed (Scrubs::Done), and no scrub waits for it.

@@ -437,8 +437,12 @@ TEST(ExplainTest, ABrokenDevice) {
   EXPECT_EQ(held.urgency, Urgency::kWrong);
   EXPECT_THAT(held.waits_for, ElementsAre("regions/kv"));
   EXPECT_THAT(held.commands,
-              ElementsAre("cxlpool region release kv --detach-all --force --reason WHY",
-                          "cxlpool device remove cmm-0"));
+              ElementsAre("cxlpool region detach kv --host host-a",
+                          "cxlpool region release kv --detach-all --force --reason WHY",
+                          "cxlpool device remove cmm-0"))
+      << "a word stands for no proof that the host can give";
+  pool.part().detaching = true;
+  EXPECT_EQ(Only(pool.OfDevice(), "DEVICE_FAILED").commands.size(), 2u);
   pool.region.state = RegionState::kScrubbing;
   EXPECT_THAT(Only(pool.OfDevice(), "DEVICE_FAILED").commands,
               ElementsAre("cxlpool device remove cmm-0"));

@@ -24,8 +24,15 @@ std::string CutOff(const FabricCapabilities& fabric, absl::string_view host) {
 std::string Detach(absl::string_view region, absl::string_view host) {
   return absl::StrCat("cxlpool region detach ", region, " --host ", host);
 }
-std::string ForceRelease(absl::string_view region) {
-  return absl::StrCat("cxlpool region release ", region, " --detach-all --force --reason WHY");
+std::vector<std::string> EndQuarantine(const Region& region) {
+  std::vector<std::string> commands;
+  for (const Attachment& attachment : region.attachments) {
+    if (attachment.settled().state == AttachmentState::kUnbound) continue;
+    if (!attachment.settled().detaching) commands.push_back(Detach(region.id, attachment.host));
+  }
+  commands.push_back(
+      absl::StrCat("cxlpool region release ", region.id, " --detach-all --force --reason WHY"));
+  return commands;
 }
 
 std::string InBrackets(absl::string_view why) {

@@ -55,8 +55,9 @@ std::string RestartAgent(absl::string_view host);
 // cut hosts off sees by a host's next boot that the one before it has ended.
 std::string CutOff(const FabricCapabilities& fabric, absl::string_view host);
 std::string Detach(absl::string_view region, absl::string_view host);
-// Also of what is QUARANTINED.
-std::string ForceRelease(absl::string_view region);
+// Of a Region that is QUARANTINED, one after the other: no word may stand for a proof that a living
+// host can give, so it is detached there first.
+std::vector<std::string> EndQuarantine(const Region& region);
 // Where a device has to be looked at, and, if it is broken for good, what ends all waiting for it.
 std::vector<std::string> LookOrFail(absl::string_view device);
 

@@ -211,7 +211,7 @@ class AlertsTest(FaultTest):
         self.assertIn('row 1 was altered', repaired.stdout)
         self.pool.start_manager()
         self.pool.cli('audit', 'verify')
-        self.assertEqual(self.pool.cli('event', 'list')['events'][-1]['who'], 'fsck')
+        self.assertEqual(self.pool.cli('event', 'list')['events'][0]['who'], 'fsck', 'the trail begins anew with the repair')
         self.assert_over()
 
 

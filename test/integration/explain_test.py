@@ -199,14 +199,17 @@ class ExplainTest(PoolTest):
         finding = wait_until(lambda: self.says('cmm-5', waits_for='regions/kv'), WITHIN_S, 'it says who has bytes there')
         self.assertEqual(finding['urgency'], 'WRONG')
         self.assertTrue(finding['since'])
-        self.run_said(finding['commands'][0])
+        detach, release, remove = finding['commands']
+        self.run_said(detach)
+        wait_until(lambda: not self.pool.regions()['kv'].get('attachments'), WITHIN_S, 'it is detached')
+        self.run_said(release)
         wait_until(lambda: 'kv' not in self.pool.regions(), WITHIN_S, 'kv is gone')
-        self.run_said(finding['commands'][-1])
+        self.run_said(remove)
         self.wait_ended('device/cmm-5', 'DEVICE_FAILED')
 
     def says(self, device, waits_for):
         finding = self.findings(f'device/{device}').get((f'devices/{device}', 'DEVICE_FAILED'), {})
-        return finding if waits_for in finding.get('waits_for', []) and '--force' in finding['commands'][0] else None
+        return finding if waits_for in finding.get('waits_for', []) and '--force' in finding['commands'][1] else None
 
     def test_a_host_that_the_fabric_cannot_be_asked_about(self):
         self.pool.allocate('kv', '64MiB', 'host-a')
