@@ -104,20 +104,20 @@ class ExplainTest(PoolTest):
         self.assertNotIn('hosts/host-c', [subject for subject, _ in self.findings('')])
 
     def test_a_host_whose_agent_comes_at_last(self):
-        self.pool.cli('host', 'add', 'host-c', '--slots', '1')
-        self.pool.cli('host', 'enrol', 'host-c')
-        self.pool.run_cli('pki', 'issue', 'host', 'host-c', '--dir', self.pool.pki)
-        finding = self.wait_said('host/host-c', 'AGENT_NEVER_CAME')
-        self.pool.hosts['host-c'] = EmulatedHost(self.pool, 'host-c', [[1]])
+        self.pool.cli('host', 'add', 'host-d', '--slots', '1')
+        self.pool.cli('host', 'enrol', 'host-d')
+        self.pool.run_cli('pki', 'issue', 'host', 'host-d', '--dir', self.pool.pki)
+        finding = self.wait_said('host/host-d', 'AGENT_NEVER_CAME')
+        self.pool.hosts['host-d'] = EmulatedHost(self.pool, 'host-d', [[1]])
 
         def forget():
-            self.pool.hosts.pop('host-c').agent.kill()
+            self.pool.hosts.pop('host-d').agent.kill()
             for how in ('retire', 'remove'):
-                self.pool.cli('host', how, 'host-c', '--yes')
+                self.pool.cli('host', how, 'host-d', '--yes')
         self.addCleanup(forget)
-        self.assertIn('on host-c: systemctl enable --now cxlpool-agent', finding['commands'])
+        self.assertIn('on host-d: systemctl enable --now cxlpool-agent', finding['commands'])
         self.run_said(finding['commands'][1])
-        self.wait_ended('host/host-c', 'AGENT_NEVER_CAME')
+        self.wait_ended('host/host-d', 'AGENT_NEVER_CAME')
 
     def test_an_unbind_that_is_not_proven(self):
         self.pool.allocate('kv', '64MiB', 'host-a')
