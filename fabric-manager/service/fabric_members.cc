@@ -205,9 +205,8 @@ void FabricMembers::TakeDevices(const FabricView& view) {
   // nothing, while this thread gives no sign of life. What is not settled is active anyway.
   for (const auto& [key, region] : writer_->state().regions()) {
     if (region->attachments.empty()) continue;
-    const bool concerned = std::any_of(why_not.begin(), why_not.end(), [&](const auto& entry) {
-      return region->HasBytesOn(entry.first);
-    });
+    const auto is_on = [&of = *region](const auto& entry) { return of.HasBytesOn(entry.first); };
+    const bool concerned = std::any_of(why_not.begin(), why_not.end(), is_on);
     if (concerned) active_->Touch(key);
   }
 }
