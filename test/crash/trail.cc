@@ -18,6 +18,8 @@ absl::Status Broken(const std::string& what) {
 
 }  // namespace
 
+// The chain has to be whole and to contain the end that the look before saw: nothing that was there
+// may be missing after a kill. Then the entries are held against the pool.
 absl::Status TrailSeen::Check(Client& client, const PoolSeen& seen) {
   v1::VerifyAuditRequest request;
   request.set_anchor(head_);
@@ -68,6 +70,8 @@ absl::Status TrailSeen::ReadNew(Client& client) {
   return absl::OkStatus();
 }
 
+// No revision up to the pool's own may be without an entry, nor have both a change and the word
+// that there was none.
 absl::Status TrailSeen::CheckRevisions(uint64_t revision) const {
   for (uint64_t of = 1; of <= revision; ++of) {
     const bool is_change = changes_.contains(of);
@@ -79,6 +83,8 @@ absl::Status TrailSeen::CheckRevisions(uint64_t revision) const {
   return absl::OkStatus();
 }
 
+// Each Region is as its newest change left it; and each that the trail knows and the pool does not
+// is said to be gone, but for as many as were renamed: their entries have the former name.
 absl::Status TrailSeen::CheckRegions(const PoolSeen& seen) const {
   std::map<std::string, const v1::Event*> newest;  // By name.
   uint64_t renamed = 0;

@@ -40,6 +40,8 @@ void RegionModel::Step(const State& state, size_t op, Next& next) const {
   }
 }
 
+// Whether what happens by itself may have brought the Region from its phase to that one. Of a
+// Region of which nothing is known only a release that is certain says something.
 bool RegionModel::SettlePhase(const State& state, const RegionSeen& seen) const {
   const Phase to = seen.phase;
   if (state.any) {
@@ -70,6 +72,8 @@ bool RegionModel::SettlePhase(const State& state, const RegionSeen& seen) const 
   }
 }
 
+// A size changes only with the end of a resize. A Region that goes down keeps what was joining or
+// leaving, which may make it larger.
 bool RegionModel::SettleSize(const State& state, const RegionSeen& seen) const {
   if (state.any) return true;
   const bool same = SizeMayBe(state, seen.size);
@@ -86,6 +90,8 @@ bool RegionModel::SettleSize(const State& state, const RegionSeen& seen) const {
   return same || joined || No("its size is neither what it was nor what it was made");
 }
 
+// Hosts only become fewer by themselves, and none comes back from being detached. One that was
+// attached is lost only with the Region, or where Attachments may fail.
 bool RegionModel::SettleHosts(const State& state, const RegionSeen& seen) const {
   if (state.any) return true;
   const RegionSeen& before = state.seen;
@@ -102,6 +108,8 @@ bool RegionModel::SettleHosts(const State& state, const RegionSeen& seen) const 
   return true;
 }
 
+// Two answers of one revision have to show the same; a later revision may differ by what hidden
+// steps can do.
 bool RegionModel::Settle(const State& state, const RegionSeen& seen, State& after) const {
   const RegionSeen& before = state.seen;
   if (before.phase == Phase::kAbsent) return No("there is no such Region");
@@ -136,6 +144,8 @@ bool RegionModel::Vanish(const State& state, State& after) const {
   return true;
 }
 
+// The name was free, or became so by itself before; what is there now is new and as it was asked
+// for.
 bool RegionModel::Allocated(const State& state, const RegionEvent& event, State& after) const {
   const RegionSeen& made = event.answer;
   if (!Vanish(state, after)) return false;
@@ -152,6 +162,8 @@ bool RegionModel::Allocated(const State& state, const RegionEvent& event, State&
   return true;
 }
 
+// Either the host had it, and nothing changed; or it has it since this revision, and one before it
+// was the same Region without that host.
 bool RegionModel::Attached(const State& state, const RegionEvent& event, State& after) const {
   const RegionSeen& seen = event.answer;
   if (!IsLive(seen.phase) || (seen.up & event.host) == 0) return No("the host does not have it");
@@ -177,6 +189,8 @@ bool RegionModel::Detached(const State& state, const RegionEvent& event, State& 
   return true;
 }
 
+// Either it was being released, and nothing changed; or it is since this revision: from a state
+// that can be released, with every Attachment that was there turned round.
 bool RegionModel::Released(const State& state, const RegionEvent& event, State& after) const {
   const RegionSeen& seen = event.answer;
   if (seen.up != 0) return No("a host still has it");
@@ -215,6 +229,8 @@ bool RegionModel::Released(const State& state, const RegionEvent& event, State& 
   return true;
 }
 
+// It had that size, and nothing changed; or it begins to grow, on hosts that have to bring it up;
+// or it shrinks; or it grew at once, which it can where no host has it.
 bool RegionModel::Resized(const State& state, const RegionEvent& event, State& after) const {
   const RegionSeen& seen = event.answer;
   if (seen.phase != Phase::kAllocated) return No("what is not ALLOCATED is not resized");
@@ -298,6 +314,8 @@ void RegionModel::StepWhole(const State& state, const RegionEvent& event, Next& 
   if (fits) next.push_back(after);
 }
 
+// A copy of a call that had been done before: it shows the Region as it was when the copy came,
+// which may have been the last of it.
 void RegionModel::StepAnswer(const State& state, const RegionEvent& event, Next& next) const {
   const RegionSeen& seen = event.answer;
   State after;

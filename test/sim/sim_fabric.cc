@@ -131,6 +131,8 @@ void SimFabric::Emit(fm::FabricEvent event) {
   });
 }
 
+// How the call goes: when it takes effect and is answered, and the first fault that waits for a
+// call of its kind. A fault that this call cannot have is an ordinary failure.
 SimFabric::Course SimFabric::Plan(FabricCall call) {
   Course course;
   const bool scrub = call == FabricCall::kScrub;
@@ -276,6 +278,8 @@ void SimFabric::Send(const std::string& host_id, Course course, bool in_turn, Ef
   scheduler_->At(kWorld, course.queue_us, std::move(go));
 }
 
+// The judge of what must never happen stands in the effect: a bind that a host takes under an epoch
+// lower than that of its claim is a breach, whatever let it through.
 void SimFabric::Bind(fm::BindRequest request, DoneWith<fm::BoundLd> done) {
   const std::string host = request.key.host;
   // One that has claimed nothing has nothing that could be lost.
@@ -396,6 +400,8 @@ void SimFabric::AwaitUnbound(fm::Binding binding, absl::Duration timeout, Done d
                  });
 }
 
+// Answers at once what can be said at once. Otherwise it waits among `waiters_` until the host is
+// without it or the deadline is over.
 void SimFabric::LookForProof(fm::LdKey key, int64_t deadline_us, Course course, Done done) {
   const RackHost* host = rack_->FindHost(key.host);
   if (host == nullptr) {

@@ -29,6 +29,7 @@ struct Options : BenchOptions {
   int watchers = 5000;
 };
 
+// One slice after another, each with a server of its own in a directory of its own.
 class WatchRunner {
  public:
   explicit WatchRunner(const Options& options) : options_(options) {}
@@ -102,6 +103,7 @@ class WatchRunner {
     const absl::Time warm = absl::Now() + absl::Milliseconds(300);
     while (true) {
       const absl::Time now = absl::Now();
+      // What is measured begins between two changes, when all have heard of the last one.
       if (measured_from == 0 && now >= warm && changes > 0) {
         const auto cpu = server.child.CpuTime();
         if (!cpu.ok()) return cpu.status();
@@ -122,6 +124,7 @@ class WatchRunner {
     const auto cpu = server.child.CpuTime();
     if (!cpu.ok()) return cpu.status();
     const auto [least, most] = (*streams)->LeastAndMost();
+    // Each has the Region as it was at first, and each change once.
     if (least != changes + 1 || most != changes + 1) {
       return absl::DataLossError(
           absl::StrFormat("after %d changes one watcher has heard %d messages and another %d",

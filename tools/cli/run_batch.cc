@@ -40,6 +40,8 @@ absl::Status Verdict(const google::protobuf::RepeatedPtrField<v1::BatchResult>& 
 
 }  // namespace
 
+// A thousand requests a call, in the order of the file. After a call that fails no other is sent;
+// what the ones before have made is printed, and the status is that of the failure.
 absl::Status Run(AllocateBatch& command, Connection& connection, Printer& printer) {
   auto requests = ReadFile(command.file);
   if (!requests.ok()) return requests.status();

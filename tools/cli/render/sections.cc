@@ -56,6 +56,8 @@ Bars PlaceBars(const std::vector<Section>& sections, size_t most, int columns) {
   return bars;
 }
 
+// A bar is as long as the row's share, full at 1. A section without rows says so, and what is left
+// out of a long one is counted.
 std::string SectionText(const Section& section, size_t most, const Bars& bars) {
   std::string out = section.title.empty() ? "" : absl::StrCat(section.title, "\n");
   if (section.rows.empty()) return absl::StrCat(out, section.nobody, "\n");
@@ -89,6 +91,8 @@ Cell ShareCell(uint64_t part, uint64_t whole) {
   return {absl::StrFormat("%.0f%%", share * 100), absl::StrFormat("%.4f", share)};
 }
 
+// For people: at most `most` rows of each, with an empty line between two sections. One that has
+// neither rows nor a text for none is left out.
 std::string SectionsText(const std::vector<Section>& sections, size_t most, int columns) {
   const Bars bars = PlaceBars(sections, most, columns);
   std::string out;
@@ -99,6 +103,7 @@ std::string SectionsText(const std::vector<Section>& sections, size_t most, int 
   return out;
 }
 
+// For programs: all sections and all rows, whatever fits on a terminal.
 std::string SectionsJson(const std::vector<Section>& sections) {
   std::string out = "{";
   for (const Section& section : sections) {
