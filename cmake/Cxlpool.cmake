@@ -95,6 +95,13 @@ function(cxlpool_busy test)
   set_tests_properties(${test} PROPERTIES PROCESSORS 2 COST ${cost})
 endfunction()
 
+# cxlpool_on_days(even|odd TEST...): .ci/run leaves them out on the other days.
+function(cxlpool_on_days days)
+  foreach(test ${ARGN})
+    set_property(TEST ${test} APPEND PROPERTY LABELS ${days}_days)
+  endforeach()
+endfunction()
+
 # cxlpool_test(NAME SRCS file... DEPS target... [LABELS label...] [TIMEOUT seconds] [NOT_ALONE] [WAITS]): a
 # GoogleTest binary that CTest runs, or with NOT_ALONE another test. Default label: unit; label slow
 # as well: more than ten seconds, and not for tools/test --quick. A folder has

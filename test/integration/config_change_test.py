@@ -1,4 +1,4 @@
-"""Every key of both configurations, a third of them each day, is taken away and changed while memory is held, and nothing
+"""Every key of both configurations, a part of them each day, is taken away and changed while memory is held, and nothing
 is given away.
 
 One trial: a program on host-a holds a Region and has written to it; a daemon ends, one key of its configuration is

@@ -10,11 +10,12 @@ import unittest
 from pathlib import Path
 
 from cxlrack.rack import Rack
+from testbed.process import PATIENCE
 from testbed.testing import BUILD, REPOSITORY, main, require_qemu
 
 ONE_MACHINE = {'device': [{'name': 'cmm-0', 'size': '1 GiB'}],
                'host': [{'name': 'one', 'bridges': 1, 'ports': 1, 'whole': ['cmm-0']}]}
-GUEST_SECONDS = 60
+GUEST_SECONDS = 60 * PATIENCE
 # What a person who follows the output by hand types, in this order.
 STEPS = (r'^\$ cxlpool-fm init', r'^\$ cxlpool pki init', r'^\$ cxlpool pki issue manager', r'^\$ cxlpool pki issue host one',
          r'^wrote /etc/cxlpool/fm.toml', r'^\$ setsid cxlpool-fm', r'^\$ cxlpool host enrol one', r'^\$ cxlpool-agent init',
@@ -46,7 +47,7 @@ class RackQuickstartTest(unittest.TestCase):
     def quickstart(self, *words):
         """What it printed, and how many of the machine's own seconds it took."""
         up = float(self.host.output('cut -d" " -f1 /proc/uptime'))
-        done = self.host.run(' '.join(('cxlpool quickstart', *words)), timeout=300)
+        done = self.host.run(' '.join(('cxlpool quickstart', *words)), timeout=300 * PATIENCE)
         took = float(self.host.output('cut -d" " -f1 /proc/uptime')) - up
         said = done.out + done.err
         logs = '' if done.status == 0 else self.host.run('tail -n 30 /var/log/cxlpool/*.log').out
