@@ -13,7 +13,7 @@ from typing import Callable, Iterator, Sequence
 
 from cxlrack import channel, machine
 from cxlrack.channel import Result
-from cxlrack.deadline import Deadline, locked
+from cxlrack.deadline import PATIENCE, Deadline, locked
 from cxlrack.errors import CommandFailed, RackError
 from cxlrack.jsonfile import write_json
 from cxlrack.process import Process
@@ -70,9 +70,10 @@ class Host:
             check: bool = False) -> Result:
         """Runs shell text, or a list of words, as `user` (root or app) and waits for its end.
 
-        After `timeout` seconds its process group is killed; the result says so. With `check`, CommandFailed unless the
+        After `timeout` seconds, times PATIENCE, its process group is killed; the result says so. With `check`, CommandFailed unless the
         status is 0. RackError: the host did not take it or did not answer.
         """
+        timeout *= PATIENCE
         text = command if isinstance(command, str) else shlex.join(command)
         if not re.fullmatch(r'[a-z_][a-z0-9_-]*', user):
             raise RackError(f'{user!r} is not a user name')
@@ -92,10 +93,12 @@ class Host:
         return self.run(command, check=True, **options).out.strip()
 
     def wait_for(self, command: Command, timeout: float = 30, interval: float = 0.1, **options) -> Result:
-        """Runs a command again and again until its status is 0; RackError with its last output after `timeout`."""
+        """Runs a command again and again until its status is 0; RackError with its last output after `timeout`,
+        times PATIENCE."""
+        timeout *= PATIENCE
         deadline = Deadline(timeout)
         while True:
-            result = self.run(command, timeout=max(1.0, deadline.left()), **options)
+            result = self.run(command, timeout=max(1.0, deadline.left() / PATIENCE), **options)
             if result.ok:
                 return result
             if deadline.over():

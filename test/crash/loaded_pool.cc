@@ -17,6 +17,7 @@ namespace cxlpool::crash {
 namespace {
 
 constexpr int kLanes = 4;
+constexpr int kLeadersLost = 3;  // One after the other, with nothing that ends them.
 constexpr absl::Duration kReadopted = absl::Seconds(10);
 constexpr absl::Duration kStopLimit = absl::Seconds(10);
 constexpr absl::Duration kDrainLimit = absl::Seconds(30);
@@ -137,10 +138,25 @@ absl::Status LoadedPool::Begin(const std::string& crash_at) {
   return pool_->WithLogs(status);
 }
 
+// Of several managers the one that leads ends where the machine is too busy for its signs of life:
+// what it did not answer is asked of the next one.
+absl::Status LoadedPool::OfALeader(const std::function<absl::Status()>& part) {
+  absl::Status status = part();
+  for (int i = 0; i < kLeadersLost && pool_->layout().managers > 1 && Unanswered(status); ++i) {
+    hits_->Add("leader lost before a load");
+    if (status = pool_->AwaitServing(); !status.ok()) return pool_->WithLogs(status);
+    client_ = std::make_unique<Client>(pool_->socket());
+    status = part();
+  }
+  return status;
+}
+
 // A life that ends before its load, as `crash_at` wanted, is a good one, too.
 absl::Status LoadedPool::Live(std::mt19937_64& random, const Life& life) {
-  absl::Status status = Begin(life.crash_at);
-  if (status.ok() && life.hosted) status = OrDied(BringAgents(/*restart=*/false));
+  absl::Status status = OfALeader([&] { return Begin(life.crash_at); });
+  if (status.ok() && life.hosted) {
+    status = OrDied(OfALeader([&] { return BringAgents(/*restart=*/false); }));
+  }
   if (status.ok()) status = Load(random, life.hosted, life.kill);
   if (absl::IsCancelled(status) && !life.crash_at.empty()) {
     pool_->manager().Kill();

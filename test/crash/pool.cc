@@ -226,12 +226,15 @@ bool Pool::Leads(size_t manager) const {
 }
 
 // Asks each manager in turn. A single one that has ended will never serve, which is said at once;
-// of several, one that has ended may be replaced by another.
+// of several, one that has ended may be replaced by another, and where all have, they are started
+// again, as systemd does.
 absl::Status Pool::AwaitServing(absl::Duration limit) {
   const absl::Time end = absl::Now() + limit;
   while (true) {
+    bool any_runs = false;
     for (size_t i = 0; i < managers_.size(); ++i) {
       const auto ended = managers_[i].Wait(absl::Milliseconds(1));
+      any_runs = any_runs || (!ended.ok() && managers_[i].started());
       if (!ended.ok() && managers_[i].started() && Leads(i)) {
         lead_ = i;
         return absl::OkStatus();
@@ -240,6 +243,9 @@ absl::Status Pool::AwaitServing(absl::Duration limit) {
         return absl::InternalError(
             absl::StrCat("the manager ended with ", *ended, " before it served"));
       }
+    }
+    if (!any_runs && layout_.managers > 1) {
+      if (absl::Status status = StartManager(); !status.ok()) return status;
     }
     if (absl::Now() > end) {
       return absl::InternalError(

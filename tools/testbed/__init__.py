@@ -2,3 +2,8 @@
 
 Used by tools/demo and by the tests that cross process boundaries. Standard library alone.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / 'qemu-cxl'))

@@ -6,13 +6,11 @@ import subprocess
 import time
 from pathlib import Path
 
+from cxlrack.deadline import PATIENCE
+
 
 class TestbedError(Exception):
     """Something did not happen in time; the text says what, and shows the log's end."""
-
-
-# CI's machines do other things, too: what must come some time may take so many times as long there.
-PATIENCE = 3 if os.environ.get('CI') else 1
 
 
 def wait_until(condition, timeout, what, exactly=False):

@@ -1,16 +1,14 @@
 """A pool on QEMU's emulated CXL switches: each host is a machine that runs a real agent on a real kernel."""
 
 import subprocess
-import sys
 from pathlib import Path
+
+from cxlrack import topology as topologies
+from cxlrack.rack import MANAGER_GUEST_PORT, Rack
 
 from .pool import Pool, free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY / 'qemu-cxl'))
-
-from cxlrack.rack import MANAGER_GUEST_PORT, Rack  # noqa: E402
-from cxlrack import topology as topologies  # noqa: E402
 
 AGENT_LOG = '/var/log/cxlpool-agent.log'
 
