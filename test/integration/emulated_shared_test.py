@@ -5,7 +5,7 @@ import time
 
 from testbed.demo import Demo
 from testbed.emulated import SharedPool
-from testbed.pool import CliError, MiB
+from testbed.pool import WAIT, CliError, MiB
 from testbed.process import Daemon, wait_until
 from testbed.shared_many import ManyRegions
 from testbed.testing import BUILD, PoolTest, main, of_today
@@ -76,7 +76,7 @@ class SharedChainTest(SharedTest):
         self.assert_nothing_left()
 
     def allocating(self, name):
-        return 'region', 'allocate', name, '--size', '256MiB', '--host', 'host-a', '--wait', '--wait-timeout', '60s'
+        return 'region', 'allocate', name, '--size', '256MiB', '--host', 'host-a', '--wait', '--wait-timeout', WAIT
 
     def assert_one_online(self, name):
         self.assertEqual(list(self.pool.regions()), [name])

@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 
 from testbed.emulated import EmulatedHost, SharedPool
-from testbed.pool import CliError
+from testbed.pool import WAIT, CliError
 from testbed.process import TestbedError, wait_until
 from testbed.testing import BUILD, main
 
@@ -98,7 +98,7 @@ class SharedIdentityTest(unittest.TestCase):
             name = f'both{i}'
             pool.allocate(name, '64MiB', 'host-a', '--device', device, '--sharing', 'single-writer', '--open-to', 'everybody')
             self.program(pool, 'host-a', 'pool-write', '--region', name, '--seed', i)
-            pool.cli('region', 'attach', name, '--host', 'host-b', '--access', 'ro', '--wait', '--wait-timeout', '60s')
+            pool.cli('region', 'attach', name, '--host', 'host-b', '--access', 'ro', '--wait', '--wait-timeout', WAIT)
             self.program(pool, 'host-b', 'pool-verify', '--region', name, '--seed', i)
         # And in another order on a host that has them online.
         pool.shown['host-a'] = list(reversed(pool.files.values()))

@@ -3,6 +3,7 @@
 import itertools
 import time
 
+from testbed.pool import WAIT
 from testbed.process import TestbedError, wait_until
 from testbed.rack import RackPool
 from testbed.testing import BUILD, PoolTest, main, of_today, require_qemu
@@ -33,7 +34,7 @@ class RackKillTest(PoolTest):
 
     def allocating(self, name, mode):
         return ('region', 'allocate', name, '--size', '256MiB', '--host', 'host-a', '--mode', mode, '--wait',
-                '--wait-timeout', '60s')
+                '--wait-timeout', WAIT)
 
     def assert_one_online(self, name):
         self.assertEqual(list(self.pool.regions()), [name])

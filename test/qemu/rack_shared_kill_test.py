@@ -3,6 +3,7 @@ nothing is left behind. A third of the rungs each day."""
 
 import itertools
 
+from testbed.pool import WAIT
 from testbed.process import wait_until
 from testbed.shared_rack import SharedRackTest
 from testbed.testing import main, of_today
@@ -37,7 +38,7 @@ class RackSharedKillTest(SharedRackTest):
 
     def allocating(self, name, mode):
         return ('region', 'allocate', name, '--size', '256MiB', '--host', 'host-a', '--mode', mode, '--wait',
-                '--wait-timeout', '90s')
+                '--wait-timeout', WAIT)
 
     def assert_one_online(self, name, mode):
         self.assertEqual(list(self.pool.regions()), [name])

@@ -6,7 +6,7 @@ import re
 import time
 
 from testbed.demo import Demo
-from testbed.pool import CliError
+from testbed.pool import WAIT, CliError
 from testbed.pool_bytes import check_pattern
 from testbed.process import wait_until
 from testbed.shared_rack import SharedRackTest, SIZE, DAX
@@ -126,7 +126,7 @@ class RackSharedTest(SharedRackTest):
         """That it works: a reader on one host never finds half an object of writers that die on the other. QEMU's hosts have one cache:
         of what has to be flushed this shows nothing (directory_model_test does)."""
         self.take('objects', 'host-a', '--sharing', 'multi-writer')
-        self.pool.cli('region', 'attach', 'objects', '--host', 'host-b', '--access', 'rw', '--wait', '--wait-timeout', '90s')
+        self.pool.cli('region', 'attach', 'objects', '--host', 'host-b', '--access', 'rw', '--wait', '--wait-timeout', WAIT)
         self.a.output('pool-objects make objects')
         reader = self.b.output('pool-objects read objects >/tmp/read.log 2>&1 & echo $!')
         self.b.wait_for('grep -q reading /tmp/read.log')
@@ -140,7 +140,7 @@ class RackSharedTest(SharedRackTest):
         self.assertRegex(seen, r'^reading\n\d+ looks at \d\d+ objects of \d+ writers$')
         # The dead one may still have bytes in its host's caches: another host gets the partition when that one has lost the Region.
         self.assertIn('PARTITION_TAKEN', self.b.run('pool-objects clear objects').err)
-        self.pool.cli('region', 'detach', 'objects', '--host', 'host-a', '--wait', '--wait-timeout', '90s')
+        self.pool.cli('region', 'detach', 'objects', '--host', 'host-a', '--wait', '--wait-timeout', WAIT)
         self.assertRegex(self.b.output('pool-objects clear objects take-over'), r'^\d+ bytes are free$')
         self.pool.release('objects')
         self.assert_as_before()

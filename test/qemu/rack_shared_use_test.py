@@ -2,6 +2,7 @@
 is bound to pool memory, a Region that grows under its user, and lost bytes."""
 
 from testbed.guest_programs import ALL_WAYS, AS_USER, READ_ONLY_WAYS, SETPRIV_PROGRAM
+from testbed.pool import WAIT
 from testbed.pool_bytes import check_pattern
 from testbed.process import wait_until
 from testbed.shared_rack import SharedRackTest
@@ -50,7 +51,7 @@ class RackSharedUseTest(SharedRackTest):
         self.take('grown', HOST)
         user, _ = self.hold(HOST, 'pool-write', '--region', 'grown', '--seed', 5, '--hold', 600, says='wrote')
         place = self.place('grown')
-        self.pool.cli('region', 'resize', 'grown', '512MiB', '--wait', '--wait-timeout', '90s')
+        self.pool.cli('region', 'resize', 'grown', '512MiB', '--wait', '--wait-timeout', WAIT)
         self.a.output(f'kill -0 {user}')
         check_pattern(self, [place], 5)
         self.a.output(f'kill {user}')

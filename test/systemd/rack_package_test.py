@@ -7,7 +7,7 @@ import subprocess
 
 from testbed.guest_programs import GuestPrograms
 from testbed.machines import install_packages, make_packages, require_machines
-from testbed.pool import MiB
+from testbed.pool import WAIT, MiB
 from testbed.process import wait_until
 from testbed.rack import RackPool
 from testbed.testing import BUILD, REPOSITORY, PoolTest, main, require_qemu
@@ -68,7 +68,7 @@ class RackPackageTest(GuestPrograms, PoolTest):
 
     def attach(self, *mode):
         """Its segment."""
-        self.pool.cli('region', 'attach', 'kv', '--host', HOST, '--wait', '--wait-timeout', '90s', *mode)
+        self.pool.cli('region', 'attach', 'kv', '--host', HOST, '--wait', '--wait-timeout', WAIT, *mode)
         attachment = self.pool.attachment('kv', HOST)
         self.assertEqual(attachment['state'], 'ONLINE')
         [segment] = attachment['segments']
@@ -76,7 +76,7 @@ class RackPackageTest(GuestPrograms, PoolTest):
         return segment
 
     def detach(self):
-        self.pool.cli('region', 'detach', 'kv', '--host', HOST, '--wait', '--wait-timeout', '90s')
+        self.pool.cli('region', 'detach', 'kv', '--host', HOST, '--wait', '--wait-timeout', WAIT)
         self.assertIsNone(self.pool.attachment('kv', HOST))
         self.assert_agent_ready()
 

@@ -10,9 +10,10 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from .process import Daemon, TestbedError, wait_until
+from .process import PATIENCE, Daemon, TestbedError, wait_until
 
 GiB, MiB = 1 << 30, 1 << 20
+WAIT = f'{90 * PATIENCE}s'  # Of a command, for what it has begun.
 
 
 class CliError(Exception):
@@ -153,7 +154,7 @@ driver = "{self.driver}"
                 '--cert', f'{self.pki}/operator-admin.pem', '--key', f'{self.pki}/operator-admin.key',
                 '--timeout', timeout, *map(str, arguments)]
 
-    def run_cli(self, *arguments, timeout='20s', limit=180, tls=True):
+    def run_cli(self, *arguments, timeout='20s', limit=180 * PATIENCE, tls=True):
         command = self.cli_command(*arguments, timeout=timeout)
         if arguments[0] == 'pki' or not tls:
             command = [command[0], *map(str, arguments)]
@@ -168,7 +169,7 @@ driver = "{self.driver}"
                                 stderr=subprocess.PIPE, text=True)
 
     @staticmethod
-    def finish_cli(process, limit=90):
+    def finish_cli(process, limit=120 * PATIENCE):
         """What a command of spawn_cli answered, as cli() would."""
         out, err = process.communicate(timeout=limit)
         if process.returncode != 0:
@@ -195,7 +196,7 @@ driver = "{self.driver}"
         if host:
             arguments += ['--host', host]
         if wait:
-            arguments += ['--wait', '--wait-timeout', '90s']
+            arguments += ['--wait', '--wait-timeout', WAIT]
         return self.cli(*arguments, *flags)
 
     def agent_logs(self):
@@ -203,7 +204,7 @@ driver = "{self.driver}"
         return []
 
     def release(self, name, *flags, wait=True):
-        waiting = ['--wait', '--wait-timeout', '90s'] if wait else []
+        waiting = ['--wait', '--wait-timeout', WAIT] if wait else []
         return self.cli('region', 'release', name, '--detach-all', *waiting, *flags)
 
     def release_all(self):
