@@ -97,7 +97,7 @@ def _exec(options: argparse.Namespace) -> int:
     text = options.command[0] if len(options.command) == 1 else options.command
     data = sys.stdin.buffer.read() if options.stdin else b''
     host = Rack.attach(options.dir).host(options.host)
-    result = host.run(text, user=options.user, timeout=options.timeout, input=data)
+    result = host.run(text, user=options.user, timeout=options.timeout, input=data, exactly=True)
     sys.stdout.buffer.write(result.stdout)
     sys.stdout.flush()
     sys.stderr.buffer.write(result.stderr)

@@ -67,13 +67,13 @@ class Host:
     # Commands in the host.
 
     def run(self, command: Command, *, user: str = 'root', timeout: float = RUN_TIMEOUT_S, input: bytes = b'',
-            check: bool = False) -> Result:
+            check: bool = False, exactly: bool = False) -> Result:
         """Runs shell text, or a list of words, as `user` (root or app) and waits for its end.
 
-        After `timeout` seconds, times PATIENCE, its process group is killed; the result says so. With `check`, CommandFailed unless the
-        status is 0. RackError: the host did not take it or did not answer.
+        After `timeout` seconds, times PATIENCE unless `exactly`, its process group is killed; the result says so. With
+        `check`, CommandFailed unless the status is 0. RackError: the host did not take it or did not answer.
         """
-        timeout *= PATIENCE
+        timeout *= 1 if exactly else PATIENCE
         text = command if isinstance(command, str) else shlex.join(command)
         if not re.fullmatch(r'[a-z_][a-z0-9_-]*', user):
             raise RackError(f'{user!r} is not a user name')
@@ -92,13 +92,14 @@ class Host:
         """What a command that must succeed wrote to its standard output, stripped."""
         return self.run(command, check=True, **options).out.strip()
 
-    def wait_for(self, command: Command, timeout: float = 30, interval: float = 0.1, **options) -> Result:
-        """Runs a command again and again until its status is 0; RackError with its last output after `timeout`,
-        times PATIENCE."""
-        timeout *= PATIENCE
+    def wait_for(self, command: Command, timeout: float = 30, interval: float = 0.1, exactly: bool = False,
+                 **options) -> Result:
+        """Runs a command again and again until its status is 0; RackError with its last output after `timeout`, times
+        PATIENCE unless `exactly`."""
+        timeout *= 1 if exactly else PATIENCE
         deadline = Deadline(timeout)
         while True:
-            result = self.run(command, timeout=max(1.0, deadline.left() / PATIENCE), **options)
+            result = self.run(command, timeout=max(1.0, deadline.left()), exactly=True, **options)
             if result.ok:
                 return result
             if deadline.over():

@@ -17,7 +17,7 @@ namespace cxlpool::crash {
 namespace {
 
 constexpr int kLanes = 4;
-constexpr int kLeadersLost = 3;  // One after the other, with nothing that ends them.
+constexpr int kMaxLeaderLosses = 3;  // One after the other, with nothing that ends them.
 constexpr absl::Duration kReadopted = absl::Seconds(10);
 constexpr absl::Duration kStopLimit = absl::Seconds(10);
 constexpr absl::Duration kDrainLimit = absl::Seconds(30);
@@ -140,9 +140,9 @@ absl::Status LoadedPool::Begin(const std::string& crash_at) {
 
 // Of several managers the one that leads ends where the machine is too busy for its signs of life:
 // what it did not answer is asked of the next one.
-absl::Status LoadedPool::OfALeader(const std::function<absl::Status()>& part) {
+absl::Status LoadedPool::RetryWithNextLeader(const std::function<absl::Status()>& part) {
   absl::Status status = part();
-  for (int i = 0; i < kLeadersLost && pool_->layout().managers > 1 && Unanswered(status); ++i) {
+  for (int i = 0; i < kMaxLeaderLosses && pool_->layout().managers > 1 && Unanswered(status); ++i) {
     hits_->Add("leader lost before a load");
     if (status = pool_->AwaitServing(); !status.ok()) return pool_->WithLogs(status);
     client_ = std::make_unique<Client>(pool_->socket());
@@ -153,9 +153,9 @@ absl::Status LoadedPool::OfALeader(const std::function<absl::Status()>& part) {
 
 // A life that ends before its load, as `crash_at` wanted, is a good one, too.
 absl::Status LoadedPool::Live(std::mt19937_64& random, const Life& life) {
-  absl::Status status = OfALeader([&] { return Begin(life.crash_at); });
+  absl::Status status = RetryWithNextLeader([&] { return Begin(life.crash_at); });
   if (status.ok() && life.hosted) {
-    status = OrDied(OfALeader([&] { return BringAgents(/*restart=*/false); }));
+    status = OrDied(RetryWithNextLeader([&] { return BringAgents(/*restart=*/false); }));
   }
   if (status.ok()) status = Load(random, life.hosted, life.kill);
   if (absl::IsCancelled(status) && !life.crash_at.empty()) {

@@ -65,7 +65,7 @@ class LoadedPool {
   absl::Status SetUp();
   // Starts the manager, and audits. CANCELLED: it died meanwhile, as `crash_at` wanted.
   absl::Status Begin(const std::string& crash_at);
-  absl::Status OfALeader(const std::function<absl::Status()>& part);
+  absl::Status RetryWithNextLeader(const std::function<absl::Status()>& part);
   absl::Status BringAgents(bool restart);
   absl::Status AwaitHosts(absl::Duration limit, bool* online);
   absl::Status AwaitAttached(absl::Duration limit);

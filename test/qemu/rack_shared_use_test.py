@@ -66,7 +66,7 @@ class RackSharedUseTest(SharedRackTest):
             self.take(name, HOST, '--open-to', 'uid=1000', device=device)
         _, log = self.hold(HOST, 'pool-watch', '--count', 5, '--for', 600, says='watching')
         lost = self.poison(HOST, 'kv', 'other')
-        self.a.wait_for(f'[ $(grep -c "^fault " {log}) = {len(lost)} ]', timeout=5)
+        self.a.wait_for(f'[ $(grep -c "^fault " {log}) = {len(lost)} ]', timeout=5, exactly=True)
         self.assertCountEqual([line.split()[1:4] for line in self.a.output(f'grep "^fault " {log}').splitlines()],
                               [['regions/kv', str(at), '4096'] for at in lost])
         wait_until(lambda: 'POISON' in self.pool.regions()['kv']['extents'][0].get('bad_reason', ''), 30, 'its extent is bad')
