@@ -74,6 +74,15 @@ bool IsJournal(int fd, const char* journal_stream) {
          absl::StrCat(status.st_dev, ":", status.st_ino) == journal_stream;
 }
 
+// An error that is about no Region, host or request: with such a line a program ends. The journal
+// looks up the unit of an entry's sender when it reads the entry, and finds none where the sender
+// has ended, so that `journalctl -u` does not show why. A stream is the unit's from its start.
+bool MayBeTheLast(LogLevel level, const LogFields& fields) {
+  const auto names = NamesOf(fields);
+  return level == LogLevel::kError &&
+         std::all_of(names.begin(), names.end(), [](const Named& f) { return f.value.empty(); });
+}
+
 // Fields that come from outside are told apart from the ends of lines.
 std::string Escaped(absl::string_view text) {
   std::string out;
@@ -135,7 +144,10 @@ bool LogSink::SendEntry(const std::string& entry) const {
 
 void LogSink::Write(LogLevel level, absl::string_view subject, absl::string_view message,
                     const LogFields& fields) const {
-  if (is_journal_ && SendEntry(JournalEntry(level, subject, message, fields))) return;
+  if (is_journal_ && (!MayBeTheLast(level, fields) || CXLPOOL_MUTANT("log-last-words-unsigned")) &&
+      SendEntry(JournalEntry(level, subject, message, fields))) {
+    return;
+  }
   const std::string prefix = terminal_ ? "" : absl::StrCat("<", static_cast<int>(level), ">");
   const std::string line = TextLine(prefix, subject, message, fields);
   // One write: lines of several threads and processes do not mix.

@@ -1,6 +1,7 @@
 // Where the lines of log.h go: to the journal, by its native protocol
 // (https://systemd.io/JOURNAL_NATIVE_PROTOCOL), where the descriptor is the journal's; else to the
-// descriptor, as text.
+// descriptor, as text. An error without fields always goes to the descriptor: a program may end
+// with it, and the journal knows whose a descriptor is even then.
 //
 // Any thread, once made. A line that the journal does not take at once goes to the descriptor; one
 // that the descriptor does not take is lost, for which there is no remedy.

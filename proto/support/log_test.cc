@@ -97,6 +97,17 @@ TEST_F(JournalTest, AnEntryHasTheFieldsOfTheLine) {
   EXPECT_EQ(ReadNow(reader_.get()), "");
 }
 
+// The journal cannot tell whose an entry is when its sender has ended.
+TEST_F(JournalTest, AnErrorThatAProgramMayEndWithIsText) {
+  Listen();
+  const LogSink sink = Sink(named_.c_str());
+  sink.Write(LogLevel::kError, "cxlpool-fm", "fm.toml: no such file", {});
+  EXPECT_EQ(ReadNow(reader_.get()), "<3>cxlpool-fm: fm.toml: no such file\n");
+  EXPECT_EQ(ReadNow(journal_.get()), "");
+  sink.Write(LogLevel::kError, "reconciler", "regions/kv is lost", {.region = "kv"});
+  EXPECT_THAT(ReadNow(journal_.get()), HasSubstr("CXLPOOL_REGION=kv"));
+}
+
 TEST_F(JournalTest, WithoutAJournalSocketALineIsText) {
   Sink(named_.c_str()).Write(LogLevel::kInfo, "agent", "hello", {.region = "kv"});
   EXPECT_EQ(ReadNow(reader_.get()), "<6>agent: hello (region=kv)\n");
