@@ -211,5 +211,19 @@ class ConfigurationTest(unittest.TestCase):
             self.assertNotRegex(done.stderr, r'\.toml:\d+: (?!(tls\.\w+|store\.path|fabric\.root): )')
 
 
+class CheckTest(unittest.TestCase):
+    def test_the_guide_lists_what_the_check_of_a_host_can_find(self):
+        """Programs go by these ids: each that the sources give is in the table, and no other."""
+        machine = [p for p in (REPOSITORY / 'host-agent/adapters/linux/machine').glob('*.cc') if not p.name.endswith('_test.cc')]
+        text = '\n'.join(p.read_text() for p in machine) + read('host-agent/check.cc') + read('host-agent/adapters/linux/linux_space.cc')
+        given = set(re.findall(r'\b(?:Ok|Missing|Warning|FindingOf)\(\s*"([a-z][a-z_-]*)"', text))
+        given |= set(re.findall(r'\{"([a-z][a-z_-]*)", (?:Verdict::|"sys/)', text))
+        given |= set(re.findall(r'\bkId\[\] = "(\w+)"', text))
+        self.assertGreater(len(given), 30)
+        table = read('docs/operations.md').split('| id | missing or warned of |\n', 1)[1].split('\n\n', 1)[0]
+        listed = {word for row in table.splitlines() for word in re.findall(r'`([a-z_-]+)`', row.split('|')[1])}
+        self.assertEqual(given, listed)
+
+
 if __name__ == '__main__':
     main()
