@@ -211,6 +211,16 @@ class OperationsPageTest(DocsPool):
         self.shell('cxlpool fsck pool-2026-11-21.db --repair')
 
 
+class TasksPageTest(DocsPool):
+    def test_its_commands(self):
+        """Those with a word in capitals in them are of a pool that is not here: ParseTest sees that they are read."""
+        lines = [line for line, block in commands('docs/tasks.md')
+                 if block and line.startswith('cxlpool ') and not PLACEHOLDERS.keys() & set(line.split())]
+        self.assertGreater(len(lines), 10)
+        for line in lines:
+            self.shell(line)
+
+
 class ManPageTest(DocsPool):
     def test_its_examples(self):
         examples = plain(read('packaging/man/cxlpool.1.in')).split('.SH EXAMPLES')[1]
@@ -243,7 +253,7 @@ class ParseTest(unittest.TestCase):
         program = words[0]
         if program != 'cxlpool':
             # These have no dry run: that their options exist is seen from their help.
-            out = subprocess.run([BIN / program, *[w for w in words[1:] if w == 'check'], '--help'], capture_output=True,
+            out = subprocess.run([BIN / program, *[w for w in words[1:] if w in ('check', 'init')], '--help'], capture_output=True,
                                  text=True, timeout=30).stdout
             for word in words[1:]:
                 if word.startswith('-'):
@@ -361,7 +371,7 @@ class Counts(unittest.TestCase):
 
 def load_tests(loader, _tests, _pattern):
     """The counts come last."""
-    order = (ReadmeTest, FirstPagesTest, CliPageTest, LibpoolPageTest, OperationsPageTest, ManPageTest, FirstSessionTest, ParseTest, Counts)
+    order = (ReadmeTest, FirstPagesTest, CliPageTest, LibpoolPageTest, OperationsPageTest, TasksPageTest, ManPageTest, FirstSessionTest, ParseTest, Counts)
     return unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in order)
 
 
