@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "fabric-manager/fabric_drivers.h"
 #include "fabric-manager/topology_file.h"
@@ -245,6 +246,15 @@ TEST(FmConfigTest, AConfigurationIsATopologyFileToo) {
   const auto tables = ParseTopologyFile(kRack, "fm.toml");
   ASSERT_TRUE(tables.ok()) << tables.status();
   EXPECT_EQ(*tables, Parse(kRack)->tables);
+  const std::string more = absl::StrCat("log_level = \"warning\"\n", kRack,
+                                        "[access]\nadmins = [\"cxlpool://operator/alice\"]\n"
+                                        "[metrics]\nlisten = \"127.0.0.1:9464\"\n"
+                                        "[audit]\nmax_rows = 1000\n");
+  const auto config = Parse(more);
+  ASSERT_TRUE(config.ok()) << config.status();
+  const auto of_more = ParseTopologyFile(more, "fm.toml");
+  ASSERT_TRUE(of_more.ok()) << of_more.status();
+  EXPECT_EQ(*of_more, config->tables);
   EXPECT_TRUE(absl::StrContains(
       ParseTopologyFile("[[devise]]\nid = \"a\"\n", "rack.toml").status().message(),
       "rack.toml:1: devise: is not a key"));

@@ -180,9 +180,11 @@ absl::StatusOr<TopologyTables> ParseTopologyFile(const std::string& text, const 
   auto toml = TomlReader::Parse(text, file);
   if (!toml.ok()) return toml.status();
   TopologyTables tables = ReadTopologyTables(*toml, kAnyFabric);
-  for (const char* others :
-       {"listen", "tls", "metrics", "store", "fabric", "placement", "sessions", "reconciler"}) {
-    toml->LeaveAlone(others);  // Of the manager's configuration.
+  // What else the manager's configuration may have (config.cc); test/docs_test.py holds the two
+  // together.
+  for (const char* others : {"log_level", "listen", "tls", "access", "metrics", "store", "fabric",
+                             "audit", "placement", "sessions", "reconciler"}) {
+    toml->LeaveAlone(others);
   }
   if (absl::Status status = toml->Finish(); !status.ok()) return status;
   return tables;

@@ -193,6 +193,16 @@ class ConfigurationTest(unittest.TestCase):
                 self.assertIn('log_level', keys)
                 self.assertEqual(keys, set(re.findall(r'^\| `([\w.]+)` \|.*\*\*Reload\*\* \|$', self.section(daemon), re.M)))
 
+    def test_a_configuration_of_the_manager_is_a_topology_file(self):
+        """`cxlpool topology apply /etc/cxlpool/fm.toml`: whatever else the manager reads there is left alone."""
+        source = read('fabric-manager/topology_file.cc')
+        left_alone = re.search(r'const char\* others : \{(.*?)\}', source, re.S).group(1)
+        example = '\n'.join(line[1:] if re.match(r'#\S', line) else line for line in read('packaging/fm.toml').splitlines())
+        before_tables = example.split('\n[', 1)[0]
+        tops = set(re.findall(r'^(\w+) = ', before_tables, re.M)) | set(re.findall(r'^\[+(\w+)', example, re.M))
+        self.assertIn('audit', tops)
+        self.assertEqual(tops, set(re.findall(r'"(\w+)"', left_alone)) | set(re.findall(r'toml\.Tables\("(\w+)"\)', source)))
+
     def test_examples_are_toml(self):
         for example in (*(example for _, _, example in self.FILES), 'packaging/cli.toml'):
             tomllib.loads(read(example))
