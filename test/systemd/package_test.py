@@ -69,6 +69,14 @@ class PackageTest(unittest.TestCase):
         self.before = self.files()
         self.machine.run('dpkg -i /packages/*.deb')
 
+    def test_guides_are_read_as_they_are(self):
+        """None is compressed, so that the links from one to another hold."""
+        doc = next((self.directory / 'packages').glob('cxlpool-doc_*.deb'))
+        files = subprocess.run(['dpkg-deb', '--contents', doc], capture_output=True, text=True, check=True).stdout.splitlines()
+        guides = [line.rpartition('/')[2] for line in files if '/usr/share/doc/cxlpool/' in line]
+        self.assertIn('operations.md', guides)
+        self.assertEqual([name for name in guides if name.endswith('.md.gz')], [])
+
     def files(self):
         return {path for path in self.machine.output('find / -xdev').splitlines() if not NOT_OURS.match(path)}
 
