@@ -233,7 +233,9 @@ absl::Status Manager::TakeInTopology() {
   LogWarning(kSubject, config_.file,
              " is not what the pool consists of, and the pool's records count: ",
              absl::StrJoin(words, ", "), steps.size() > words.size() ? ", ..." : "",
-             "; `cxlpool topology apply ", config_.file, "` makes the pool as the file says");
+             "; `cxlpool topology apply ", config_.file,
+             "` makes the pool as the file says, and takes out what is only in the pool: look with "
+             "--dry-run first");
   return absl::OkStatus();
 }
 
