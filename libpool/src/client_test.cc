@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -57,6 +59,23 @@ TEST(ClientConnectTest, RefusesPathsAndSocketsThatCannotBe) {
   ASSERT_EQ(::bind(stream.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   ASSERT_EQ(::listen(stream.get(), 1), 0);
   EXPECT_EQ(ReasonOf(Pool::Connect({.socket_path = path})), "BAD_SOCKET");
+}
+
+// Root may go everywhere, so it is somebody else who asks.
+TEST(ClientConnectTest, AFolderThatIsShutIsWhatKeepsAUserOut) {
+  const TempDir dir;
+  const std::string shut = dir.Path("shut");
+  ASSERT_EQ(::mkdir(shut.c_str(), 0), 0);
+  EXPECT_EXIT(
+      {
+        constexpr uid_t kNobody = 65534;
+        if (::geteuid() == 0 && ::setuid(kNobody) != 0) _exit(2);
+        const Error error = Pool::Connect({.socket_path = shut + "/agent.sock"}).error();
+        std::fputs(error.text().c_str(), stderr);
+        _exit(error.reason == "SOCKET_DENIED" ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "namei -l .*/shut/agent.sock");
+  ASSERT_EQ(::chmod(shut.c_str(), 0700), 0);  // So that it can be removed.
 }
 
 TEST(ClientConnectTest, RefusesTimeoutsThatCannotBe) {

@@ -34,9 +34,12 @@ Status ConnectError(const std::string& path, int error) {
                         "start cxlpool-agent or set CXLPOOL_SOCKET", error);
     case EACCES:
     case EPERM:
+      // The agent lets every user connect to the socket itself.
       return ErrnoError(Code::kPermissionDenied, "SOCKET_DENIED",
                         Concat("this user may not connect to ", path),
-                        "join the group that owns the socket", error);
+                        Concat("let this user into each folder on the way there: `namei -l ", path,
+                               "` shows which one is shut"),
+                        error);
     case EPROTOTYPE:
     case ENOTSOCK:
       return ErrnoError(Code::kInvalidArgument, "BAD_SOCKET",
