@@ -373,6 +373,21 @@ class PurgeTest(unittest.TestCase):
             self.purge(f'cxlpool-{package}')
         self.assertFalse(self.etc.exists())
 
+    def test_what_a_manager_shows_to_etcd_goes_with_it(self):
+        """As docs/replicated.md puts it there; etcd's authority stays where somebody has it in the same folder."""
+        etcd = self.etc / 'etcd'
+        for names, left in ((['ca.pem', 'operator-fm-a.pem', 'operator-fm-a.key'], []),
+                            (['ca.key', 'ca.pem', 'operator-fm-a.key', 'operator-fm-b.key'], ['etcd/ca.key', 'etcd/ca.pem', 'etcd/operator-fm-b.key'])):
+            etcd.mkdir(parents=True)
+            for name in names:
+                (etcd / name).write_text(name)
+            (self.etc / 'fm.toml').write_text(f'[store]\nca = "{etcd}/ca.pem"\ncert = "{etcd}/operator-fm-a.pem"\nkey = "{etcd}/operator-fm-a.key"\n')
+            before = self.left()
+            self.purge('cxlpool-agent')
+            self.assertEqual(self.left(), before)
+            self.purge('cxlpool-fm')
+            self.assertEqual(self.left(), left)
+
 
 if __name__ == '__main__':
     main()
