@@ -1,5 +1,7 @@
 """The list of seeded defects is that of the code; and what runs it tells caught, survived, hung and void apart."""
 
+import contextlib
+import io
 import stat
 import sys
 import tempfile
@@ -31,10 +33,20 @@ class RunTest(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.directory = Path(directory.name)
 
-    def outcome(self, script, mutant='some-defect', limit_s=20):
-        path = self.directory / 'script_test'
+    def write(self, script, name='script_test'):
+        path = self.directory / name
         path.write_text(f'#!/bin/sh\n{script}\n')
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def main(self, mutants, *words):
+        """The status of run.py with these words, and what it prints, where `mutants` is the list."""
+        argv = ['run.py', '--no-build', '--build', str(self.directory), *words]
+        with (unittest.mock.patch.multiple(seeded, differences=lambda: [], listed=lambda: mutants),
+              unittest.mock.patch.object(sys, 'argv', argv), contextlib.redirect_stdout(io.StringIO()) as said):
+            return run.main(), said.getvalue()
+
+    def outcome(self, script, mutant='some-defect', limit_s=20):
+        self.write(script)
         return run.run_test(run.find_binaries(self.directory, {'script_test'}), 'script_test one two', mutant, limit_s)
 
     def test_the_defect_is_switched_on_for_the_test_alone(self):
@@ -64,6 +76,26 @@ class RunTest(unittest.TestCase):
         self.assertEqual('absent', self.outcome('echo no QEMU here; exit 77').kind)
         binaries = run.find_binaries(self.directory, {'script_test'})
         self.assertEqual({}, run.check_without(binaries, ['script_test'], 1, may_skip=False))
+
+    def test_where_nothing_can_be_tried_all_is_not_well(self):
+        self.write('echo no QEMU here; exit 77')
+        mutants = [seeded.Mutant('some-defect', 'wrong', (1,), ('script_test',))]
+        for words in ((), ('some-defect',), ('--sample', '5'), ('--with', 'script_test other')):
+            status, said = self.main(mutants, *words)
+            self.assertEqual(1, status, said)
+            self.assertIn('none was tried', said)
+        status, said = self.main([], '--sample', '5')
+        self.assertEqual(1, status, said)
+
+    def test_a_sample_is_of_a_program_that_can_be_run(self):
+        """Whichever day it is: of three programs there is one."""
+        self.write('exit 77', 'absent_test')
+        self.write('[ -z "$CXLPOOL_MUTANT" ]', 'able_test')
+        self.write("echo '[  PASSED  ] 0 tests.'", 'idle_test')
+        mutants = [seeded.Mutant(name, 'wrong', (1,), (f'{name}_test',)) for name in ('absent', 'able', 'idle')]
+        status, said = self.main(mutants, '--sample', '5')
+        self.assertEqual(0, status, said)
+        self.assertIn('1 of 1 defects were caught', said)
 
     def test_what_is_to_find_it_also_has_to(self):
         self.outcome('[ "$1" = blind ]')

@@ -10,7 +10,8 @@
     --jobs N      so many tests at a time (2)
 
 First every test runs without a defect, and must pass. One that this machine lacks something for, a QEMU, is said and left
-out. Exits 0 if each defect was caught and the switches in the code are those of the list; 1 otherwise.
+out; where that leaves nothing of a sample, it is the next program's turn. Exits 0 if each defect was caught, at least one
+was tried and the switches in the code are those of the list; 1 otherwise.
 """
 
 import argparse
@@ -171,6 +172,38 @@ def sample(mutants, most, day, built=None):
     return (found[first:] + found[:first])[:most]
 
 
+def choices(arguments, mutants):
+    """What may be tried, the first of it that can be: all of `mutants`, or samples of one program after the other."""
+    if not arguments.sample:
+        return [mutants]
+    programs = {shlex.split(mutant.tests[0])[0] for mutant in mutants}
+    built = find_binaries(arguments.build, programs) if arguments.no_build else None
+    # The two sanitizers take turns, and each is to come to all programs.
+    day = int(time.time()) // 86400 // 2
+    return [sample(mutants, arguments.sample, day + later, built) for later in range(len(programs))]
+
+
+def prepare(arguments, mutants):
+    """Builds what the mutants' tests are, and runs them without a defect. The binaries, how long each command line took, and
+    the mutants with those of their tests that can be run here, without those that have none; None if something is wrong."""
+    commands = sorted({command for mutant in mutants for command in mutant.commands})
+    targets = {shlex.split(command)[0] for command in commands}
+    if not arguments.no_build:
+        subprocess.run([seeded.REPOSITORY / 'tools/build', 'mutants', *sorted(targets)], check=True,
+                       stdout=subprocess.DEVNULL)
+    binaries = find_binaries(arguments.build, targets)
+    if missing := targets - set(binaries):
+        print(f'{arguments.build} lacks {", ".join(sorted(missing))}')
+        return None
+    # A sanitizer's build lacks some of what is tested: code that it does not know the faults of.
+    took = check_without(binaries, commands, arguments.jobs, may_skip=bool(arguments.sample))
+    if took is None:
+        return None
+    mutants = [dataclasses.replace(m, tests=tuple(t for t in m.tests if t in took), also=tuple(t for t in m.also if t in took))
+               for m in mutants]
+    return binaries, took, [m for m in mutants if m.tests]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('names', nargs='*', metavar='NAME')
@@ -188,34 +221,21 @@ def main():
         print('\n'.join(wrong))
         return 1
 
-    if arguments.sample:
-        built = find_binaries(arguments.build, {shlex.split(m.tests[0])[0] for m in mutants}) if arguments.no_build else None
-        # The two sanitizers take turns, and each is to come to all programs.
-        mutants = sample(mutants, arguments.sample, int(time.time()) // 86400 // 2, built)
-        if not mutants:
-            print(f'{arguments.build} has no program that catches a defect')
+    for chosen in choices(arguments, mutants):
+        if arguments.test:
+            chosen = [dataclasses.replace(mutant, tests=(arguments.test,), also=(), output='') for mutant in chosen]
+        ready = prepare(arguments, chosen)
+        if ready is None:
             return 1
-    if arguments.test:
-        mutants = [dataclasses.replace(mutant, tests=(arguments.test,), also=(), output='') for mutant in mutants]
-    commands = sorted({command for mutant in mutants for command in mutant.commands})
-    targets = {shlex.split(command)[0] for command in commands}
-    if not arguments.no_build:
-        subprocess.run([seeded.REPOSITORY / 'tools/build', 'mutants', *sorted(targets)], check=True,
-                       stdout=subprocess.DEVNULL)
-    binaries = find_binaries(arguments.build, targets)
-    if missing := targets - set(binaries):
-        print(f'{arguments.build} lacks {", ".join(sorted(missing))}')
+        binaries, took, mutants = ready
+        if mutants:
+            break
+    else:
+        print('no test that catches a defect can be run here: none was tried')
         return 1
-    # A sanitizer's build lacks some of what is tested: code that it does not know the faults of.
-    took = check_without(binaries, commands, arguments.jobs, may_skip=bool(arguments.sample))
-    if took is None:
-        return 1
-    mutants = [dataclasses.replace(m, tests=tuple(t for t in m.tests if t in took), also=tuple(t for t in m.also if t in took))
-               for m in mutants]
-    mutants = [m for m in mutants if m.tests]
     print(f'{len(took)} tests pass without a defect\n')
 
-    width = max((len(mutant.name) for mutant in mutants), default=0)
+    width = max(len(mutant.name) for mutant in mutants)
     print(f'{"mutant":{width}}  {"seconds":>7}  caught by', flush=True)
     survivors = []
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
