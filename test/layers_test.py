@@ -1,5 +1,6 @@
 """Who may know whom: reads every #include and holds it against ARCHITECTURE.md's rules."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -176,7 +177,7 @@ class LayersTest(unittest.TestCase):
                 self.assert_none(name for name in re.findall(r'add_dependencies\((\w+_test) ', file.read_text()) if name not in started)
 
     def test_a_selection_that_no_test_fits_is_no_success(self):
-        """`tools/test -R` with a slip of the pen."""
+        """`tools/test -R` with a slip of the pen, with --quick, too; that there nothing is new is a success."""
         with tempfile.TemporaryDirectory() as directory:
             tools, build = Path(directory) / 'tools', Path(directory) / 'build/dev'
             tools.mkdir()
@@ -186,11 +187,23 @@ class LayersTest(unittest.TestCase):
             for step in ('setup', 'build'):
                 (tools / step).write_text('#!/bin/sh\n')
                 (tools / step).chmod(0o755)
-            (build / 'CTestTestfile.cmake').write_text('add_test(some "true")\n')
+            (build / 'CTestTestfile.cmake').write_text('add_test(some_test "true")\nset_tests_properties(some_test PROPERTIES LABELS unit)\n')
+
+            def run(*words):
+                done = subprocess.run([tools / 'test', *words], capture_output=True, text=True, timeout=60)
+                return done.returncode, done.stdout + done.stderr
+
             for name, status in (('some', 0), ('smoe', 8)):
-                done = subprocess.run([tools / 'test', '-R', name], capture_output=True, text=True, timeout=60)
-                self.assertEqual(done.returncode, status, done.stdout + done.stderr)
-                self.assertRegex(done.stdout, r'\nin \d+ s, with setup and build\n$')
+                code, said = run('-R', name)
+                self.assertEqual(code, status, said)
+                self.assertRegex(said, r'\nin \d+ s, with setup and build\n')
+            self.assertEqual(run('--quick')[0], 0)
+            program = build / 'some_test'
+            program.touch(mode=0o755)
+            os.utime(program, (1, 1))  # It passed since it was built.
+            for name, status in (('some', 0), ('smoe', 8)):
+                code, said = run('--quick', '-R', name)
+                self.assertEqual(code, status, said)
 
 
 if __name__ == '__main__':
