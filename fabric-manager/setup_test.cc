@@ -291,6 +291,7 @@ TEST_F(SetupTest, CertificatesForEtcdAreKnownByTheirEnds) {
   ASSERT_EQ(ends->size(), 2u);
   EXPECT_THAT(ends->front().what, HasSubstr(config.etcd.cert));
   EXPECT_THAT(ends->back().what, HasSubstr(config.etcd.ca));
+  for (const CertificateEnd& end : *ends) EXPECT_FALSE(end.is_reloaded) << end.what;
   const auto warnings = ExpiryWarnings(*ends, absl::Now());
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_THAT(warnings[0], HasSubstr("restart"));

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/support/log.h"
@@ -78,10 +77,7 @@ Finding FindingOf(const CertificateEnd& end, absl::Time now) {
                   .text = absl::StrCat(end.what, ended ? " ended at " : " ends at ",
                                        UtcText(end.facts.not_after), ": ", end.remedy),
                   .commands = CommandsIn(end.remedy)};
-  // Those for etcd are read at the start only.
-  if (absl::StrContains(end.remedy, "SIGHUP")) {
-    finding.commands.push_back(OnManager("systemctl reload cxlpool-fm"));
-  }
+  if (end.is_reloaded) finding.commands.push_back(OnManager("systemctl reload cxlpool-fm"));
   return finding;
 }
 

@@ -324,7 +324,8 @@ absl::Status TlsErrorAt(const absl::Status& status, const TlsFiles& files,
 std::vector<CertificateEnd> EndsOf(const TlsMaterial& material) {
   if (material.cert.empty()) return {};
   return {{absl::StrCat("the certificate in ", material.cert_file), material.leaf,
-           absl::StrCat(RenewCommand(material.leaf), ", then reload (SIGHUP)")},
+           absl::StrCat(RenewCommand(material.leaf), ", then reload (SIGHUP)"),
+           /*is_reloaded=*/true},
           {"the pool's authority", material.authority,
            "make a new one (`cxlpool pki init --dir DIR`) and issue every certificate again "
            "(docs/operations.md, Certificates)"}};

@@ -78,7 +78,8 @@ absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse
 struct CertificateEnd {
   std::string what;  // "the pool's authority"
   CertificateFacts facts;
-  std::string remedy;  // With its commands in backticks.
+  std::string remedy;        // With its commands in backticks.
+  bool is_reloaded = false;  // A daemon reads it again on SIGHUP, and needs no start for a new one.
 };
 // The process's own and its authority's; none where it has none of its own.
 std::vector<CertificateEnd> EndsOf(const TlsMaterial& material);

@@ -322,6 +322,10 @@ TEST_F(TlsTest, WhatEndsWithinThirtyDaysIsWarnedOf) {
   ASSERT_EQ(late.size(), 2u);
   EXPECT_THAT(late[0], HasSubstr("EXPIRED on"));
   EXPECT_THAT(late[1], HasSubstr("authority ends on"));
+  const auto ends = EndsOf(*material);
+  ASSERT_EQ(ends.size(), 2u);
+  EXPECT_TRUE(ends[0].is_reloaded);
+  EXPECT_FALSE(ends[1].is_reloaded) << "a new authority is more than a reload";
 }
 
 TEST_F(TlsTest, OneFileMayHoldTwoAuthoritiesAndTheOldOneMayHaveEnded) {
