@@ -252,9 +252,9 @@ std::vector<Finding> ExplainDevice(const PoolView& view, const DeviceView& devic
     return out.Take();
   }
   if (!itself.reachable) {
-    Finding& finding =
-        out.Say(Urgency::kWrong, "DEVICE_UNREACHABLE",
-                absl::StrCat("the fabric does not show it", InBrackets(itself.unreachable_reason)));
+    Finding& finding = out.Say(Urgency::kWrong, "DEVICE_UNREACHABLE",
+                               absl::StrCat("the fabric does not show it",
+                                            InBrackets(itself.unreachable_reason), kFailOnlyIf));
     finding.since = itself.unreachable_since;
     if (view.fabric.asks_agents) AddAwayHosts(view, finding);
     for (std::string& command : LookOrFail(itself.id)) {

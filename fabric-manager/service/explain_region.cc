@@ -216,7 +216,7 @@ void ExplainScrub(const PoolView& view, const Region& region, uint64_t left_byte
     out.Say(Urgency::kWaits, "SCRUBBING", std::move(text)).since = since;
     return;
   }
-  Finding& finding = out.Say(Urgency::kWrong, "SCRUB_WAITS", std::string(why));
+  Finding& finding = out.Say(Urgency::kWrong, "SCRUB_WAITS", absl::StrCat(why, kFailOnlyIf));
   finding.since = since;
   for (const Extent& extent : extents) {
     const std::string name = DeviceName(extent.device);

@@ -280,6 +280,8 @@ TEST(ExplainTest, AScrubWaitsForItsDevice) {
   pool.device.device.unreachable_since = kNow - absl::Minutes(2);
   const Finding of_device = Only(pool.OfDevice(), "DEVICE_UNREACHABLE");
   EXPECT_THAT(of_device.text, HasSubstr("no such file"));
+  EXPECT_THAT(of_device.text, HasSubstr("only if it is broken for good"))
+      << "nothing takes it back";
   EXPECT_EQ(of_device.since, kNow - absl::Minutes(2));
   EXPECT_THAT(of_device.commands,
               ElementsAre("cxlpool device show cmm-0", "cxlpool device fail cmm-0 --reason WHY"));
@@ -324,6 +326,7 @@ TEST(ExplainTest, AScrubThatFailsIsForAPerson) {
   const Finding finding = Only(pool.OfRegion(), "SCRUB_WAITS");
   EXPECT_EQ(finding.urgency, Urgency::kWrong);
   EXPECT_THAT(finding.text, StartsWith("its bytes cannot be cleared"));
+  EXPECT_THAT(finding.text, HasSubstr("only if it is broken for good"));
   EXPECT_THAT(finding.waits_for, ElementsAre("devices/cmm-0"));
   EXPECT_THAT(finding.commands,
               ElementsAre("cxlpool device show cmm-0", "cxlpool device fail cmm-0 --reason WHY"));

@@ -58,8 +58,11 @@ std::string Detach(absl::string_view region, absl::string_view host);
 // Of a Region that is QUARANTINED, one after the other: no word may stand for a proof that a living
 // host can give, so it is detached there first.
 std::vector<std::string> EndQuarantine(const Region& region);
-// Where a device has to be looked at, and, if it is broken for good, what ends all waiting for it.
+// Where a device has to be looked at, and, if it is broken for good, what ends all waiting for it:
+// the finding's text ends with kFailOnlyIf, for nothing takes that back.
 std::vector<std::string> LookOrFail(absl::string_view device);
+inline constexpr absl::string_view kFailOnlyIf =
+    "; fail the device only if it is broken for good, its bytes are given up with it";
 
 // Null: there is none.
 const HostView* FindHost(const PoolView& view, absl::string_view id);
