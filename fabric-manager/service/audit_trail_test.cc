@@ -55,6 +55,14 @@ class AuditTrailTest : public testing::Test {
         },
         [](const absl::StatusOr<Committed>&) {});
   }
+  // As the fence of a host without memory: done, and in no record but the trail.
+  void TellOfFence(absl::StatusOr<Committed>* answer) {
+    Audit audit{{}, "cxlpool://operator/alice", "FenceHost", "smoke"};
+    audit.target = "hosts/host-a";
+    writer->Submit(
+        std::move(audit), [](const PoolState&, PlanContext&) { return Proposal{}; },
+        [answer](absl::StatusOr<Committed> done) { *answer = std::move(done); });
+  }
   void Settle() { executor.Advance(absl::Milliseconds(20)); }
 
   // Takes the disk: the manager that is there may commit nothing any more.
@@ -198,17 +206,12 @@ TEST_F(AuditTrailTest, ACommitThatFailedLeavesNoEntry) {
   EXPECT_EQ(stored.tenants.size(), 2u);
 }
 
-// A fence of a host without memory, for example: done, and in no record but the trail.
 TEST_F(AuditTrailTest, WhatOnlyTheTrailTellsIsNotAnsweredWithoutIt) {
   store->FailNextCommit({.status = Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
                                           "no space", "make some")});
   absl::StatusOr<Committed> answer = absl::UnknownError("");
   const auto fence = [&] {
-    Audit audit{{}, "cxlpool://operator/alice", "FenceHost", "smoke"};
-    audit.target = "hosts/host-a";
-    writer->Submit(
-        std::move(audit), [](const PoolState&, PlanContext&) { return Proposal{}; },
-        [&](absl::StatusOr<Committed> done) { answer = std::move(done); });
+    TellOfFence(&answer);
     Settle();
   };
   fence();
@@ -218,6 +221,31 @@ TEST_F(AuditTrailTest, WhatOnlyTheTrailTellsIsNotAnsweredWithoutIt) {
   const StoredTrail stored = Read();
   ASSERT_EQ(stored.entries.size(), 1u);
   EXPECT_EQ(stored.entries[0][0].target, "hosts/host-a");
+}
+
+// Or its commit would have a revision without an entry, and its neighbour's change two of one.
+TEST_F(AuditTrailTest, WhatOnlyTheTrailTellsHasARevisionOfItsOwn) {
+  absl::StatusOr<Committed> first = absl::UnknownError("");
+  absl::StatusOr<Committed> second = absl::UnknownError("");
+  SetTenant("a", 1);
+  TellOfFence(&first);
+  SetTenant("b", 2);
+  Settle();
+  TellOfFence(&second);
+  Settle();
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+  EXPECT_EQ(first->revision, 2u);
+  EXPECT_EQ(second->revision, 4u);
+  EXPECT_EQ(disk->revision(), 4u);
+  const StoredTrail stored = Read();
+  std::vector<std::string> told;
+  for (const std::vector<AuditEntry>& row : stored.entries) {
+    for (const AuditEntry& entry : row) {
+      told.push_back(absl::StrCat(entry.revision, " ", entry.target));
+    }
+  }
+  EXPECT_EQ(told, std::vector<std::string>(
+                      {"1 tenants/a", "2 hosts/host-a", "3 tenants/b", "4 hosts/host-a"}));
 }
 
 TEST_F(AuditTrailTest, ItGoesOnAfterARestart) {

@@ -421,8 +421,12 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
     group_commits_ = audit.action;
   }
   if (proposal->change.empty()) {
-    // What was done outside the records is told all the same.
-    NoteDone(audit, *proposal, /*inverse=*/{}, revision_);
+    // What was done outside the records is told all the same, at a revision of its own as any
+    // change.
+    const bool former = CXLPOOL_MUTANT("fence-is-told-at-a-former-revision");
+    const size_t noted = trail_.entries();
+    NoteDone(audit, *proposal, /*inverse=*/{}, former ? revision_ : revision);
+    if (trail_.entries() > noted && !former) revision_ = committed.revision = revision;
     return committed;
   }
   absl::InlinedVector<std::string, 2> values;
@@ -535,7 +539,7 @@ void Writer::Pump() {
     return;
   }
   // Only ids, or refusals: still a commit of its own revision.
-  if (changes_.empty()) {
+  if (revision_ == base_revision_) {
     ++revision_;
     // It says so, or nobody could tell its revision from that of a change without a record.
     if (trail_.row_bytes() == 0 && !CXLPOOL_MUTANT("commits-of-nothing-have-no-row")) {
@@ -655,15 +659,6 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
   put_bytes_ = 0;
   events_.clear();
   return finished;
-}
-
-// What the group made of each Region, now that it is durable.
-void Writer::CountGroup() {
-  for (const auto& [key, before] : undurable_) {
-    if (before == nullptr) continue;
-    const RegionPtr* after = state_.FindRegion(key);
-    meters_.CountRungs(*before, after == nullptr ? nullptr : after->get(), context_.now);
-  }
 }
 
 void Writer::Tell(Finished finished) {

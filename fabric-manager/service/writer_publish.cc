@@ -54,6 +54,15 @@ bool IsLaidDown(const Item& item) {
 
 }  // namespace
 
+// What the group made of each Region, now that it is durable.
+void Writer::CountGroup() {
+  for (const auto& [key, before] : undurable_) {
+    if (before == nullptr) continue;
+    const RegionPtr* after = state_.FindRegion(key);
+    meters_.CountRungs(*before, after == nullptr ? nullptr : after->get(), context_.now);
+  }
+}
+
 void Writer::PublishGroup() {
   PublishView();
   watch_->Publish(std::move(events_));
