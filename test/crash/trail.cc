@@ -33,7 +33,8 @@ absl::Status TrailSeen::Check(Client& client, const PoolSeen& seen) {
 }
 
 // The newest come first. A row is a commit. One that only has refused calls is a commit of its own
-// revision, the next after the one in which they were refused.
+// revision, the next after the one in which they were refused. No new row may be of a revision that
+// was held against the pool before: CheckRevisions does not look at it again.
 absl::Status TrailSeen::ReadNew(Client& client) {
   v1::ListEventsRequest request;
   std::vector<v1::Event> events;  // Taken once all are there: the manager may die meanwhile.
@@ -54,6 +55,10 @@ absl::Status TrailSeen::ReadNew(Client& client) {
       continue;
     }
     with_entries.insert(event.row());
+    if (event.revision() <= checked_) {
+      return Broken(absl::StrCat("a new row of a revision that was there before ", checked_ + 1,
+                                 ": ", event.ShortDebugString()));
+    }
     if (event.method() == "reserve-ids" || event.method() == "claim-hosts" ||
         event.method() == "try-store") {
       without_change_.insert(event.revision());
@@ -65,15 +70,21 @@ absl::Status TrailSeen::ReadNew(Client& client) {
                                other->second.ShortDebugString()));
   }
   for (const auto& [row, revision] : refused_in) {
-    if (!with_entries.contains(row)) without_change_.insert(revision + 1);
+    if (with_entries.contains(row)) continue;
+    if (revision < checked_) {
+      return Broken(absl::StrCat("a new row of calls that were refused at revision ", revision,
+                                 ", before ", checked_));
+    }
+    without_change_.insert(revision + 1);
   }
   return absl::OkStatus();
 }
 
 // No revision up to the pool's own may be without an entry, nor have both a change and the word
-// that there was none.
-absl::Status TrailSeen::CheckRevisions(uint64_t revision) const {
-  for (uint64_t of = 1; of <= revision; ++of) {
+// that there was none. Each is looked at once, however often the pool is.
+absl::Status TrailSeen::CheckRevisions(uint64_t revision) {
+  for (; checked_ < revision; ++checked_) {
+    const uint64_t of = checked_ + 1;
     const bool is_change = changes_.contains(of);
     if (is_change != without_change_.contains(of)) continue;
     return Broken(absl::StrCat(

@@ -27,11 +27,12 @@ class TrailSeen {
 
  private:
   absl::Status ReadNew(Client& client);
-  absl::Status CheckRevisions(uint64_t revision) const;
+  absl::Status CheckRevisions(uint64_t revision);
   absl::Status CheckRegions(const PoolSeen& seen) const;
 
   std::string head_;                       // Of the life before.
   uint64_t row_ = 0;                       // Rows up to here have been read.
+  uint64_t checked_ = 0;                   // Revisions up to here have been held against them.
   std::map<uint64_t, v1::Event> changes_;  // By revision.
   std::set<uint64_t> without_change_;      // Revisions of commits that change nothing.
 };
