@@ -11,11 +11,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool::crash {
@@ -87,14 +89,23 @@ void Process::Signal(int signal) const {
 }
 
 // OK once: the process is gone then, and waiting again is FAILED_PRECONDITION. Its end is awaited
-// by a descriptor, since waitpid knows no deadline. Ended by a signal it has 128 and its number, as
-// a shell says it.
+// by a descriptor, since waitpid knows no deadline; a signal that this process gets meanwhile (the
+// trials' SIGTERM) is no end. Ended by a signal it has 128 and its number, as a shell says it.
 absl::StatusOr<int> Process::Wait(absl::Duration limit) {
   if (pid_ < 0) return absl::FailedPreconditionError("no process to wait for");
   const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   if (!handle.valid()) return Failed("cannot open the process");
+  const absl::Time end = absl::Now() + limit;
   pollfd ended{handle.get(), POLLIN, 0};
-  if (poll(&ended, 1, static_cast<int>(absl::ToInt64Milliseconds(limit))) == 0) {
+  int ready = 0;
+  do {
+    const absl::Duration left = std::max(end - absl::Now(), absl::ZeroDuration());
+    ready =
+        poll(&ended, 1,
+             static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
+  } while (ready < 0 && errno == EINTR);
+  if (ready < 0) return Failed("cannot wait for the process");
+  if (ready == 0) {
     return absl::DeadlineExceededError(
         absl::StrCat("process ", pid_, " goes on after ", absl::FormatDuration(limit)));
   }
