@@ -211,13 +211,15 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
                     "nothing: the newest session counts"));
   CXLPOOL_CHECK(!sessions_.contains(host), "host ", host,
                 " got a session while its last one ended");
+  const Host& known = *writer_->state().FindHost(host);
   Session& session = sessions_[host];
   session = Session{.number = next_session_++,
                     .peer = std::move(peer),
                     .incarnation = hello.incarnation(),
                     .agent_id = hello.agent_id(),
                     .identity = identity,
-                    .enrolled_as = writer_->state().FindHost(host)->identity};
+                    .host_key = known.key,
+                    .enrolled_as = known.identity};
   session.peer->host_ = host;
   session.peer->session_ = session.number;
   OnHeartbeat(*session.peer, session.number);
@@ -363,6 +365,8 @@ void HostSessions::Drop(const std::string& host, const absl::Status& why) {
   const auto it = sessions_.find(host);
   if (it == sessions_.end()) return;
   const std::shared_ptr<SessionPeer> peer = std::move(it->second.peer);
+  const Host* known = writer_->state().FindHost(host);
+  const bool is_same = known != nullptr && known->key == it->second.host_key;
   if (ReasonOf(why) != "SESSION_REPLACED") writer_->meters().sessions_lost.Add();
   {
     const LogScope scope({.host = host});
@@ -374,8 +378,11 @@ void HostSessions::Drop(const std::string& host, const absl::Status& why) {
   peer->Close(why);
   HostRuntime runtime = writer_->state().Runtime(host);
   runtime.online = false;
-  // Of many hosts what was shown last may be old, and people are told since when it is away.
-  runtime.last_heartbeat = TimeOf(*clock_, peer->last_heard_ns_.load(std::memory_order_relaxed));
+  // Of many hosts what was shown last may be old, and people are told since when it is away. Of the
+  // next host of that id no agent has been heard.
+  runtime.last_heartbeat =
+      is_same ? TimeOf(*clock_, peer->last_heard_ns_.load(std::memory_order_relaxed))
+              : absl::InfinitePast();
   if (!CXLPOOL_MUTANT("holders-outlive-their-session")) runtime.holders = nullptr;
   writer_->SetRuntime(host, std::move(runtime));
   listener_.on_session(host, false);
@@ -447,7 +454,8 @@ absl::Status HostSessions::CheckWelcome(const std::string& host, const Session& 
     if (!status.ok()) return status;
   }
   const Host* known = state.FindHost(host);
-  if (known == nullptr) {
+  // Another one may have its id by now: the agent has to come to that one anew.
+  if (known == nullptr || known->key != session.host_key) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
                   absl::StrCat("host \"", host, "\" was removed"),
                   absl::StrCat("run `cxlpool host enrol ", host, "`"));

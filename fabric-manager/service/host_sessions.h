@@ -130,7 +130,8 @@ class HostSessions {
     std::string incarnation;
     std::string agent_id;
     SessionIdentity identity;
-    std::string enrolled_as;  // The host's identity on record when the session began.
+    Key host_key = 0;         // Of the host's record when the session began, and
+    std::string enrolled_as;  // the identity that it had.
     int64_t shown_ns = -1;    // What ShowHeartbeats last showed of the peer's last_heard_ns_.
   };
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "test/rigs/service_fixture.h"
@@ -307,6 +309,37 @@ TEST_F(SemanticsTest, ARemovedHostIsForgottenAndItsIdentityIsFree) {
       rig->Change(&PlanEnrol, {.host = "host-c", .identity = "cxlpool://host/host-c"}).ok());
   EXPECT_TRUE(rig->views.Get()->hosts.contains("host-c"));
   rig->agents.erase("host-b");
+}
+
+// Or `explain` would say since when an agent is away that never came.
+TEST_F(SemanticsTest, WhatAHostIsAddedAgainUnderHasNoFormerAgent) {
+  const auto runtime = [&] { return *rig->views.Get()->hosts.at("host-b")->runtime; };
+  const HostRuntime before = runtime();
+  ASSERT_NE(before.last_heartbeat, absl::InfinitePast());
+  ASSERT_FALSE(before.bridges.empty());
+  const auto agent = std::exchange(rig->agents["host-b"], nullptr);
+  rig->agents.erase("host-b");
+  const auto add_again = [&] {
+    ASSERT_TRUE(rig->Change(&PlanRemoveHost, "host-b").ok());
+    ASSERT_TRUE(
+        rig->Change(&PlanEnrol, {.host = "host-b", .identity = "cxlpool://host/host-b"}).ok());
+    const HostRuntime after = runtime();
+    EXPECT_FALSE(after.online);
+    EXPECT_EQ(after.last_heartbeat, absl::InfinitePast());
+    EXPECT_FALSE(after.wrong_since.contains("AGENT_AWAY"));
+    EXPECT_TRUE(after.bridges.empty());
+    EXPECT_EQ(after.fabric_reachable, before.fabric_reachable);
+    EXPECT_EQ(after.fabric_slots, before.fabric_slots);
+  };
+  add_again();
+  EXPECT_EQ(ReasonOf(agent->closed), "UNKNOWN_HOST");
+  // Also of one whose agent was away when it was removed.
+  auto later = std::make_shared<FakeAgent>("host-b", &world);
+  rig->sessions.OnHello(later, {"", true}, later->Hello());
+  ASSERT_TRUE(runtime().online);
+  rig->sessions.OnClosed(later.get());
+  ASSERT_TRUE(runtime().wrong_since.contains("AGENT_AWAY"));
+  add_again();
 }
 
 TEST_F(SemanticsTest, AReleaseThatIsOnlyAskedAboutChangesNothing) {

@@ -124,6 +124,8 @@ void Writer::PublishView() {
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
   for (const absl::string_view id : hosts) {
     const Host* host = state_.FindHost(id);
+    if (host == nullptr && !CXLPOOL_MUTANT("next-host-has-the-former-agent"))
+      state_.ForgetAgent(id);
     if (host != nullptr) {
       publication.hosts.push_back(LookAtHost(*host));
     } else if (!CXLPOOL_MUTANT("removed-host-stays-visible")) {

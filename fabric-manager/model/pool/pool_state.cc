@@ -518,6 +518,18 @@ void PoolState::SetRuntime(absl::string_view host, HostRuntime runtime) {
   runtimes_[std::string(host)] = std::make_shared<const HostRuntime>(std::move(runtime));
 }
 
+void PoolState::ForgetAgent(absl::string_view host) {
+  const HostRuntime& known = Runtime(host);
+  if (known.last_heartbeat == absl::InfinitePast()) return;
+  HostRuntime left;
+  left.fabric_reachable = known.fabric_reachable;
+  left.fabric_reason = known.fabric_reason;
+  left.fabric_slots = known.fabric_slots;
+  left.unreached = known.unreached;
+  left.wrong_since = WrongSince(known, left, absl::InfinitePast());
+  SetRuntime(host, std::move(left));
+}
+
 std::vector<RegionPtr> PoolState::RegionsOn(absl::string_view device) const {
   std::vector<RegionPtr> found;
   for (const auto& [key, region] : regions_) {

@@ -145,6 +145,9 @@ class PoolState {
   // Not durable, so no Change: what a host can take, whether a device is seen. How they hang
   // together is set by itself where no topology entry is on record.
   void SetRuntime(absl::string_view host, HostRuntime runtime);
+  // Of a host that was removed: what its agent said is not of the next host of that id. What the
+  // fabric shows under the id stays.
+  void ForgetAgent(absl::string_view host);
   // `why_not`: for people; empty: it can be reached.
   void SetReachable(absl::string_view device, absl::string_view why_not,
                     absl::Time now = absl::InfinitePast()) {
