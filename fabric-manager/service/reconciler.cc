@@ -361,12 +361,12 @@ void Reconciler::Eject(const Region& region, const Attachment& attachment, size_
   agents_.Offer(region, attachment, part, track, v1::Offer::WANT_EJECTED);
   if (!MayUnbind(attachment, track)) return;
   calls_.AwaitUnbound(region, attachment, part, track);
-  if (!track.stuck.empty() && attachment.parts[part].reason != track.stuck) {
-    recorder_.Record(region, attachment, "unbind-not-proven", track.stuck,
-                     [why = track.stuck, part](Region&, Attachment& edited, PlanContext&) {
-                       edited.parts[part].reason = why;
-                     });
-  }
+  if (track.stuck.empty()) return;
+  const std::string why = WhyUnproven(attachment.parts[part], track.stuck);
+  if (attachment.parts[part].reason == why) return;
+  recorder_.Record(
+      region, attachment, "unbind-not-proven", why,
+      [why, part](Region&, Attachment& edited, PlanContext&) { edited.parts[part].reason = why; });
 }
 
 // Records that a part has reached a rung, with what the host and the fabric say of its segments.

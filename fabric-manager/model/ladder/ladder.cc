@@ -68,6 +68,10 @@ bool IsRepair(const Part& part) {
   return absl::StartsWith(part.reason, kLost) || absl::StartsWith(part.reason, kRestarted);
 }
 
+const char* NameOfRepair(const Part& part) {
+  return absl::StartsWith(part.reason, kLost) ? kLost : kRestarted;
+}
+
 // What keeps the host from a repair that it cannot make, with the remedy. It is tried again all the
 // while. Empty: nothing new to say.
 std::string WhyRepairWaits(const Part& part, const Known& known) {
@@ -75,9 +79,8 @@ std::string WhyRepairWaits(const Part& part, const Known& known) {
   const auto stuck = std::find_if(known.begin(), known.end(),
                                   [](const SegmentKnown& k) { return !k.host_error.empty(); });
   if (stuck == known.end()) return "";
-  const std::string why =
-      absl::StrCat(absl::StartsWith(part.reason, kLost) ? kLost : kRestarted,
-                   ": it is to be brought online again, but ", stuck->host_error);
+  const std::string why = absl::StrCat(
+      NameOfRepair(part), ": it is to be brought online again, but ", stuck->host_error);
   return why == part.reason ? "" : why;
 }
 
@@ -272,6 +275,12 @@ RegionMoveKind NextTailMove(const Region& region) {
 }
 
 }  // namespace
+
+std::string WhyUnproven(const Part& part, const std::string& why) {
+  const bool stays = IsRepair(part) && !CXLPOOL_MUTANT("repair-ends-without-a-proof");
+  if (part.detaching || !stays) return why;
+  return absl::StrCat(NameOfRepair(part), ": what is left of it is not cleared away yet: ", why);
+}
 
 // Each part by itself: a tail climbs or leaves while the rest stays. What nobody has said anything
 // about yet counts as unknown, which never proves anything.

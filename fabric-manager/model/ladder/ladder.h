@@ -73,6 +73,10 @@ struct Move {
 Move NextMove(const Attachment& attachment, size_t part, const std::vector<SegmentKnown>& known,
               bool may_go_down, bool deadline_passed);
 
+// What the record is to say of a part whose unbind the fabric does not prove: `why`
+// (UNBIND_NOT_PROVEN). A repair stays one, and would be given up if its reason did not say so.
+std::string WhyUnproven(const Part& part, const std::string& why);
+
 // The same for the Region itself, once its Attachments are what they are. `scrubbed`: indices of
 // extents whose scrub succeeded or is not needed; what is not in it is scrubbed (again), but for
 // bad extents.

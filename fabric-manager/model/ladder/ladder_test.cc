@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -171,6 +172,21 @@ TEST(LadderTest, BoundThatTheFabricLostIsClearedAwayAsAWholeAndWantedAgain) {
                {"au au", "-> WANTED"}});
   EXPECT_EQ(NextMove(Make(kBound, false, 1, "LD_LOST: x"), 0, Known("au"), true, false).reason,
             "LD_LOST: x");
+}
+
+TEST(LadderTest, ARepairThatWaitsForAProofStaysOne) {
+  const std::string unproven = "UNBIND_NOT_PROVEN: it holds on";
+  for (const std::string name : {"LD_LOST: ", "HOST_RESTARTED: "}) {
+    Attachment attachment = Make(kBound, false, 1, name + "x");
+    const std::string why = WhyUnproven(attachment.settled(), unproven);
+    EXPECT_TRUE(absl::StartsWith(why, name) && absl::EndsWith(why, unproven)) << why;
+    attachment.settled().reason = why;
+    EXPECT_EQ(Text(NextMove(attachment, 0, Known("px"), true, true)), "offer-eject");
+    EXPECT_EQ(WhyUnproven(attachment.settled(), unproven), why) << "no news";
+  }
+  for (const std::string reason : {"detached", "LD_LOST: x"}) {
+    EXPECT_EQ(WhyUnproven(Make(kEjecting, true, 1, reason).settled(), unproven), unproven);
+  }
 }
 
 TEST(LadderTest, OnlineStays) {
