@@ -103,6 +103,19 @@ TEST_F(ResizeTest, WithoutAHostGrowthIsThereAtOnceAndShrinkingScrubs) {
   ExpectSound();
 }
 
+TEST_F(ResizeTest, WhoAsksOnceMoreForWhatItHasIsToldSo) {
+  Start();
+  ASSERT_TRUE(rig->Resize("kv", 2 * kGranule + 1, 2).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return Settled(rig->Find("kv")); }));
+  ASSERT_EQ(rig->Find("kv")->size_bytes(), 3 * kGranule);
+  const auto remedy = [&](uint64_t bytes, char request) {
+    const auto refusal = RefusalOf(rig->Resize("kv", bytes, request).status());
+    return refusal.has_value() ? refusal->reason + ": " + refusal->remedy : "";
+  };
+  EXPECT_TRUE(absl::StartsWith(remedy(2 * kGranule + 1, 3), "RESIZE_INSIDE_EXTENT: nothing: "));
+  EXPECT_TRUE(absl::StartsWith(remedy(2 * kGranule + 2, 4), "RESIZE_INSIDE_EXTENT: shrink it to "));
+}
+
 TEST_F(ResizeTest, IsRefusedWhereItCannotBe) {
   Start();
   EXPECT_EQ(ReasonOf(rig->Resize("kv", kGranule, 2).status()), "RESIZE_INSIDE_EXTENT");

@@ -120,7 +120,9 @@ size_t KeepFor(const Region& region, uint64_t bytes) {
   return keep;
 }
 
-// Says to which sizes it can shrink: the ends of its extents, or of its stripe sets.
+// Says to which sizes it can shrink: the ends of its extents, or of its stripe sets. A size that it
+// was made, grown or shrunk to before, and that takes more in whole units, is no mistake: whoever
+// asks again is told that it is done.
 absl::Status InsideExtent(const Region& region, uint64_t bytes) {
   std::vector<std::string> sizes;
   std::vector<std::string> shown;
@@ -131,12 +133,17 @@ absl::Status InsideExtent(const Region& region, uint64_t bytes) {
     sizes.push_back(absl::StrCat(sum));
     shown.push_back(FormatBytes(sum));
   }
+  std::string remedy = "it has one extent: allocate a smaller Region, and release this one";
+  if (bytes == region.requested_bytes) {
+    remedy = absl::StrCat("nothing: it was asked for ", FormatBytes(bytes),
+                          " before, which whole extents hold");
+  } else if (!sizes.empty()) {
+    remedy = absl::StrCat("shrink it to ", absl::StrJoin(shown, " or "));
+  }
   return Refuse(absl::StatusCode::kFailedPrecondition, "RESIZE_INSIDE_EXTENT",
                 absl::StrCat(LabelOf(region), " cannot shrink to ", FormatBytes(bytes),
                              ": its last extent is needed"),
-                sizes.empty() ? "it has one extent: allocate a smaller Region, and release this one"
-                              : absl::StrCat("shrink it to ", absl::StrJoin(shown, " or ")),
-                {{"region", region.id}, {"sizes", absl::StrJoin(sizes, ",")}});
+                remedy, {{"region", region.id}, {"sizes", absl::StrJoin(sizes, ",")}});
 }
 
 // Whole last extents become a tail that leaves; no byte of it is anybody else's before every host
