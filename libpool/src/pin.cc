@@ -30,9 +30,15 @@ size_t Pin::Bytes(size_t chunk) const {
 }
 
 // Registers one chunk after the other. Where one is refused, those before it are unregistered, so
-// that the runtime knows nothing of a map that its caller may unmap now.
+// that the runtime knows nothing of a map that its caller may unmap now. In a forked child nobody
+// would count the pin: it has no part in what its parent says of the Region.
 StatusOr<std::unique_ptr<Pin>> Pin::Make(std::shared_ptr<const Map> map,
                                          const PinOptions& options) {
+  if (map->Forked() && !CXLPOOL_MUTANT("child-pins-its-parents-map")) {
+    return Refuse(Code::kFailedPrecondition, "FORKED",
+                  "this map is another process's: this process was forked from it",
+                  "connect, open and map the Region in this process, and pin that");
+  }
   if (options.chunk_bytes == 0 || options.chunk_bytes % kChunkAlignment != 0) {
     return BadArgument(Concat("chunk_bytes is ", options.chunk_bytes),
                        "give a multiple of 2 MiB, or leave the default");

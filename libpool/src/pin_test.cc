@@ -192,6 +192,19 @@ TEST_F(PinTest, RefusesBadArguments) {
   EXPECT_EQ(cxlpool_unpin(nullptr, nullptr), 0);
 }
 
+TEST_F(PinTest, AForkedChildPinsNothingOfItsParents) {
+  const Mapping mapping = Map();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool refused = ReasonOf(mapping.Pin(runtime_.Options(2_MiB))) == "FORKED";
+    ::_exit(refused && runtime_.register_calls == 0 ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(mapping.Pin(runtime_.Options(2_MiB)).ok());
+}
+
 TEST_F(PinTest, AForkedChildLeavesItsParentsPinAlone) {
   Result<Pin> pin = Map().Pin(runtime_.Options(2_MiB));
   ASSERT_TRUE(pin.ok());

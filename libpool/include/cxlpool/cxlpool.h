@@ -447,7 +447,7 @@ typedef struct cxlpool_pin_options {
  * registered. INTERNAL/PIN_FAILED: the runtime refused a chunk; its number is in the message, and
  * those before it were unregistered, the last one first. Where the message says that the runtime
  * refused that, too, the range stays mapped until the process ends. INVALID_ARGUMENT/BAD_ARGUMENT.
- */
+ * FAILED_PRECONDITION/FORKED. */
 CXLPOOL_API int cxlpool_pin_map(const cxlpool_map *map, const cxlpool_pin_options *options,
                                 cxlpool_pin **pin, cxlpool_error *error);
 
