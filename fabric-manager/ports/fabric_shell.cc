@@ -514,6 +514,7 @@ void FabricShell::AwaitUnbound(Binding binding, absl::Duration timeout, Done don
 // --- Fencing and clearing.
 
 // In turns with other scrubs on one lane, a piece at a time, so that a large one holds up no other.
+// One that hangs does: what does not begin for that is answered for, and its Region says so.
 void FabricShell::Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResult> done) {
   if (absl::Status status = CheckSlice(slice); !status.ok()) {
     return std::move(done)(std::move(status));
@@ -529,6 +530,8 @@ void FabricShell::Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResul
   const auto answer = std::make_shared<Answer<absl::StatusOr<ScrubResult>>>(std::move(done));
   auto call = MakeFabricCall(answer);
   call->in_turns = true;
+  const bool may_wait = CXLPOOL_MUTANT("scrub-waits-behind-what-hangs");
+  if (!may_wait) call->deadline = clock_.Elapsed() + options_.scrub_begins;
   call->limit =
       options_.scrub_least +
       absl::Seconds(slice.length_bytes / std::max<uint64_t>(options_.scrub_bytes_per_second, 1));
@@ -562,10 +565,13 @@ void FabricShell::Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResul
     }
     return true;
   };
-  call->late = [slice, limit = call->limit](bool) {
+  call->late = [slice, limit = call->limit, wait = options_.scrub_begins](bool begun) {
+    const std::string what =
+        absl::StrCat("clearing ", slice.length_bytes, " bytes of device ", slice.device);
     return Refuse(absl::StatusCode::kDeadlineExceeded, "SCRUB_TIMEOUT",
-                  absl::StrCat("clearing ", slice.length_bytes, " bytes of device ", slice.device,
-                               " took longer than ", absl::FormatDuration(limit)),
+                  begun ? absl::StrCat(what, " took longer than ", absl::FormatDuration(limit))
+                        : absl::StrCat(what, " did not begin within ", absl::FormatDuration(wait),
+                                       ": what is cleared before it does not go on"),
                   "look at the device; it is tried again");
   };
   lanes_.Submit(backend_->LaneOf(kScrubLane), std::move(call));

@@ -1,8 +1,10 @@
 // The driver that FabricShell makes of the barest backend (test/rigs/bare_fabric.h), against the
 // contract.
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <sstream>
 #include <thread>
@@ -246,6 +248,66 @@ TEST(FabricShellTest, AHostWhoseLookCameInTheLastMomentIsNotSilent) {
   });
   EXPECT_TRUE(answered.get_future().get());
   EXPECT_TRUE(look("host-a"));
+}
+
+// Its scrubs hang until they are let go.
+class HangingScrubs : public BareFabric {
+ public:
+  HangingScrubs(World* world, std::atomic<bool>* has_begun, std::shared_future<void> let_go)
+      : BareFabric(world), has_begun_(has_begun), let_go_(std::move(let_go)) {}
+
+  absl::StatusOr<std::unique_ptr<FabricScrub>> BeginScrub(const Slice&) override {
+    has_begun_->store(true);
+    has_begun_->notify_all();
+    return std::make_unique<Scrub>(let_go_);
+  }
+
+ private:
+  class Scrub : public FabricScrub {
+   public:
+    explicit Scrub(std::shared_future<void> let_go) : let_go_(std::move(let_go)) {}
+    absl::StatusOr<bool> Step(absl::Duration) override {
+      let_go_.wait();
+      return true;
+    }
+    uint64_t done_bytes() const override { return 0; }
+
+   private:
+    const std::shared_future<void> let_go_;
+  };
+
+  std::atomic<bool>* const has_begun_;
+  const std::shared_future<void> let_go_;
+};
+
+TEST(FabricShellTest, AScrubBehindOneThatHangsIsAnsweredFor) {
+  World world = BareWorld(FenceScope::kNone);
+  FabricShell::Options options;
+  options.scrub_begins = absl::Seconds(1);
+  std::atomic<bool> has_begun = false;
+  std::promise<void> let_go;
+  FabricShell shell(
+      std::make_unique<HangingScrubs>(&world, &has_begun, let_go.get_future().share()), options);
+  shell.Start({}, [](const FabricEvent&) {});
+  const auto slice = [](uint64_t number) {
+    return Slice{
+        .device = "cmm-0", .dpa_bytes = number * 8 * kBareGranule, .length_bytes = kBareGranule};
+  };
+  std::promise<absl::Status> first;
+  shell.Scrub(slice(0), {},
+              [&](const absl::StatusOr<ScrubResult>& result) { first.set_value(result.status()); });
+  has_begun.wait(false);
+  const auto scrub = [&](uint64_t number) {
+    return WaitForAnswer<absl::StatusOr<ScrubResult>>(
+               [&](auto done) { shell.Scrub(slice(number), {}, std::move(done)); })
+        .status();
+  };
+  const absl::Status behind = scrub(1);
+  EXPECT_EQ(ReasonOf(behind), "SCRUB_TIMEOUT") << behind;
+  EXPECT_NE(behind.message().find("did not begin"), std::string::npos) << behind;
+  let_go.set_value();
+  EXPECT_TRUE(first.get_future().get().ok()) << "it had begun in time";
+  EXPECT_TRUE(scrub(1).ok());
 }
 
 }  // namespace
