@@ -1,5 +1,6 @@
 #include "fabric-manager/rpc/server_health.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -92,23 +93,31 @@ void ServerHealth::SetServing(bool serving) {
 void ServerHealth::NoteStore(const absl::Status& status) {
   MutexLock lock(mutex_);
   LogStore(status);
-  if (store_.ok() && !status.ok()) since_ = clock_->Now();
-  store_ = status;
+  const bool was_full = !std::exchange(store_, status).ok();
   Show();
-  if (status.ok() || own_.try_store == nullptr || CXLPOOL_MUTANT("full-store-is-not-tried")) return;
-  if (!std::exchange(trying_, true)) TryStoreLater();
+  if (was_full == !status.ok()) return;
+  const absl::Duration now = clock_->Elapsed();
+  if (was_full) {
+    recovered_ = now;
+    return;
+  }
+  since_ = clock_->Now();
+  const bool settled = now - recovered_ >= kSettles;
+  try_every_ = settled ? kTryEvery : std::min(2 * try_every_, kTrySeldom);
+  ++round_;
+  if (own_.try_store == nullptr || CXLPOOL_MUTANT("full-store-is-not-tried")) return;
+  TryStoreLater(round_, try_every_);
 }
 
 // Goes on until NoteStore has heard that the store took a change, whoever made it.
-void ServerHealth::TryStoreLater() {
-  timer_->PostAfter(kTryEvery, [this] {
+void ServerHealth::TryStoreLater(uint64_t round, absl::Duration every) {
+  timer_->PostAfter(every, [this, round, every] {
     {
       MutexLock lock(mutex_);
-      trying_ = !store_.ok();
-      if (!trying_) return;
+      if (store_.ok() || round != round_) return;
     }
     own_.try_store();
-    TryStoreLater();
+    TryStoreLater(round, every);
   });
 }
 

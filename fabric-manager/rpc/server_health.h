@@ -40,6 +40,12 @@ class ServerHealth {
   // space again.
   static constexpr absl::Duration kTryEvery = absl::Seconds(10);
 
+  // A try is smaller than any change. Where a store takes tries and then refuses a change again
+  // within kSettles, each round of tries is half as frequent as the one before, or health checks
+  // would say now one thing and now the other.
+  static constexpr absl::Duration kSettles = absl::Minutes(1);
+  static constexpr absl::Duration kTrySeldom = absl::Minutes(5);
+
   // So long after the last whole backup, or after its start, the manager asks for one.
   static constexpr absl::Duration kBackupIsOld = absl::Hours(24);
 
@@ -68,7 +74,7 @@ class ServerHealth {
   void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     health_->SetServing(serving_ && store_.ok());
   }
-  void TryStoreLater();
+  void TryStoreLater(uint64_t round, absl::Duration every);
 
   void LogStore(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddOwn(std::vector<Finding>& findings) const;
@@ -84,9 +90,11 @@ class ServerHealth {
 
   mutable Mutex mutex_;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
-  bool trying_ ABSL_GUARDED_BY(mutex_) = false;  // TryStoreLater goes on.
-  absl::Status store_ ABSL_GUARDED_BY(mutex_);   // As it last said.
+  absl::Status store_ ABSL_GUARDED_BY(mutex_);  // As it last said.
   absl::Time since_ ABSL_GUARDED_BY(mutex_);
+  uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;  // So many times it has become full.
+  absl::Duration try_every_ ABSL_GUARDED_BY(mutex_) = kTryEvery;
+  absl::Duration recovered_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
   bool full_logged_ ABSL_GUARDED_BY(mutex_) = false;  // And not yet that it is over.
   absl::Duration full_logged_at_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
 };

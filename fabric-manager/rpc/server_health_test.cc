@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
@@ -93,6 +94,37 @@ TEST_F(ServerHealthTest, AFullStoreIsTriedUntilItTakesAChange) {
   EXPECT_EQ(tries, 5) << "full once more";
   store = absl::OkStatus();
   executor.Advance(absl::Seconds(10));
+}
+
+// What is left is enough for a try and for no change.
+TEST_F(ServerHealthTest, AStoreThatTakesNothingButTriesIsTriedMoreAndMoreSeldom) {
+  int tries = 0;
+  ServerHealth* trying = nullptr;
+  const auto try_store = [&] {
+    ++tries;
+    trying->NoteStore(absl::OkStatus());
+  };
+  ServerHealth own(&executor, &executor, &health, &refused, {.try_store = try_store});
+  trying = &own;
+  own.SetServing(true);
+  std::vector<absl::Duration> waits;
+  for (int i = 0; i < 7; ++i) {
+    own.NoteStore(Full());
+    const absl::Duration began = executor.Elapsed();
+    for (int step = 0; step < 100 && !health.serving(); ++step) {
+      executor.Advance(absl::Seconds(5));
+    }
+    waits.push_back(executor.Elapsed() - began);
+    executor.Advance(absl::Seconds(5));
+  }
+  EXPECT_THAT(
+      waits, ElementsAre(absl::Seconds(10), absl::Seconds(20), absl::Seconds(40), absl::Seconds(80),
+                         absl::Seconds(160), absl::Minutes(5), absl::Minutes(5)));
+  EXPECT_EQ(tries, 7);
+  executor.Advance(ServerHealth::kSettles);
+  own.NoteStore(Full());
+  executor.Advance(absl::Seconds(10));
+  EXPECT_EQ(tries, 8) << "it took changes for a minute";
 }
 
 TEST_F(ServerHealthTest, AFullStoreIsInTheLogWhenItBeginsAndWhenItIsOver) {
