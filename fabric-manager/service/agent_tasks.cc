@@ -1,9 +1,13 @@
 #include "fabric-manager/service/agent_tasks.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -16,7 +20,14 @@
 namespace cxlpool::fm {
 namespace {
 
+using google::protobuf::FieldDescriptor;
+
+// Of what an agent writes. An agent of ours stays below all of these (status_wire.cc).
 constexpr size_t kMaxAnswerText = 2048;
+constexpr size_t kMaxReason = 128;
+constexpr size_t kMaxRemedy = 1024;
+constexpr size_t kMaxMetadata = 4096;  // Of all keys and values together.
+constexpr size_t kMaxLookText = 512;   // A name, a serial, why a device is unfit.
 
 absl::Status NoSession(const std::string& host, absl::string_view what) {
   return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
@@ -35,11 +46,34 @@ uint64_t FirstId() {
 
 absl::Status Stopped() { return absl::CancelledError("the manager is stopping"); }
 
+// Cuts each text in `message`, at all depths, to `max_bytes`. What an agent shows is repeated in
+// reasons that everybody who lists hosts, devices and Regions is sent.
+void CutTexts(google::protobuf::Message* message, size_t max_bytes) {
+  const google::protobuf::Reflection& reflection = *message->GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(*message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && !field->is_repeated()) {
+      const std::string text = reflection.GetString(*message, field);
+      if (text.size() > max_bytes) reflection.SetString(message, field, CutText(text, max_bytes));
+    }
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    if (!field->is_repeated()) {
+      CutTexts(reflection.MutableMessage(message, field), max_bytes);
+      continue;
+    }
+    for (int i = 0; i < reflection.FieldSize(*message, field); ++i) {
+      CutTexts(reflection.MutableRepeatedMessage(message, field, i), max_bytes);
+    }
+  }
+}
+
 }  // namespace
 
 SessionTasks::SessionTasks() : last_id_(FirstId()) {}
 
-// The agent's message has its remedy behind it, as every message on the wire.
+// The agent's message has its remedy behind it, as every message on the wire. It may write what it
+// likes, and no more than the limits is kept of that.
 absl::StatusOr<v1::DeviceLook> ResultOf(const v1::DeviceAnswer& answer) {
   if (answer.code() == 0) return answer.look();
   const auto code = static_cast<absl::StatusCode>(answer.code());
@@ -48,10 +82,18 @@ absl::StatusOr<v1::DeviceLook> ResultOf(const v1::DeviceAnswer& answer) {
   if (error.reason().empty()) return absl::Status(code, message);
   const std::string suffix = absl::StrCat(" (", error.remedy(), ")");
   Refusal refusal{code,
-                  error.reason(),
+                  CutText(error.reason(), kMaxReason),
                   std::string(absl::StripSuffix(message, error.remedy().empty() ? "" : suffix)),
-                  error.remedy(),
-                  {error.metadata().begin(), error.metadata().end()}};
+                  CutText(error.remedy(), kMaxRemedy),
+                  {}};
+  if (CXLPOOL_MUTANT("remedies-of-agents-without-end")) refusal.remedy = error.remedy();
+  size_t bytes = 0;
+  for (const auto& [key, value] : error.metadata()) {
+    const size_t more = key.size() + value.size();
+    if (more > kMaxMetadata - bytes) continue;
+    bytes += more;
+    refusal.metadata.emplace_back(key, value);
+  }
   std::sort(refusal.metadata.begin(), refusal.metadata.end());  // The map has no order.
   return refusal.ToStatus();
 }
@@ -106,20 +148,25 @@ absl::StatusOr<v1::DeviceLook> SessionTasks::Ask(const std::string& host, const 
   const auto end =
       std::chrono::steady_clock::now() +
       absl::ToChronoNanoseconds(std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24)));
-  MutexLock lock(mutex_);
-  Waiting& own = waiting_[id];
-  while (!own.answer.has_value()) {
-    if (answered_.wait_until(lock.native(), end) == std::cv_status::timeout) break;
-  }
   absl::StatusOr<v1::DeviceLook> answer =
-      own.answer.has_value()
-          ? *std::move(own.answer)
-          : Refuse(absl::StatusCode::kDeadlineExceeded, "NO_ANSWER",
-                   absl::StrCat("the agent of host ", host, " has not answered for ",
-                                absl::FormatDuration(timeout)),
-                   absl::StrCat("look at cxlpool-agent on ", host), {{"host", host}});
-  waiting_.erase(id);
-  if (--under_way_[host] == 0) under_way_.erase(host);
+      Refuse(absl::StatusCode::kDeadlineExceeded, "NO_ANSWER",
+             absl::StrCat("the agent of host ", host, " has not answered for ",
+                          absl::FormatDuration(timeout)),
+             absl::StrCat("look at cxlpool-agent on ", host), {{"host", host}});
+  {
+    MutexLock lock(mutex_);
+    Waiting& own = waiting_[id];
+    while (!own.answer.has_value()) {
+      if (answered_.wait_until(lock.native(), end) == std::cv_status::timeout) break;
+    }
+    if (own.answer.has_value()) answer = *std::move(own.answer);
+    waiting_.erase(id);
+    if (--under_way_[host] == 0) under_way_.erase(host);
+  }
+  // Here, where only its caller waits for it.
+  if (answer.ok() && !CXLPOOL_MUTANT("agents-show-texts-without-end")) {
+    CutTexts(&*answer, kMaxLookText);
+  }
   return answer;
 }
 

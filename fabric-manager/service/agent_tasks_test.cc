@@ -193,6 +193,47 @@ TEST_F(SessionTasksTest, ARefusalKeepsItsReasonAndItsRemedy) {
   EXPECT_EQ(refusal->metadata.size(), 1u);
 }
 
+// What an agent writes comes to be in the reasons of hosts, devices and Regions: one that writes
+// megabytes must not make the lists of all others too large to be sent.
+TEST_F(SessionTasksTest, OfWhatAnAgentWritesNoMoreThanTheLimitsIsKept) {
+  Connect("boot-7");
+  const std::string endless(100'000, 'x');
+  auto shown = AskLook("boot-7");
+  ASSERT_TRUE(AgentHas(1));
+  v1::DeviceAnswer answer = AnswerTo(0);
+  v1::SharedDevice& device = *answer.mutable_look()->add_devices();
+  device.set_name("dax0.0");
+  device.set_unfit_reason(endless);
+  device.mutable_mark()->set_device(endless);
+  answer.mutable_look()->add_grants()->set_region_tag(endless);
+  Answer(answer);
+  const auto look = shown.get();
+  ASSERT_TRUE(look.ok()) << look.status();
+  EXPECT_EQ(look->devices(0).name(), "dax0.0");
+  EXPECT_EQ(look->devices(0).unfit_reason(), std::string(512, 'x'));
+  EXPECT_EQ(look->devices(0).mark().device().size(), 512u);
+  EXPECT_EQ(look->grants(0).region_tag().size(), 512u);
+
+  auto refused = AskLook("boot-7");
+  ASSERT_TRUE(AgentHas(2));
+  answer = AnswerTo(1);
+  answer.set_code(static_cast<int>(absl::StatusCode::kInternal));
+  answer.set_message(endless);
+  answer.mutable_error()->set_reason(endless);
+  answer.mutable_error()->set_remedy(endless);
+  (*answer.mutable_error()->mutable_metadata())["much"] = endless;
+  (*answer.mutable_error()->mutable_metadata())["slot"] = "3";
+  Answer(answer);
+  const absl::Status status = refused.get().status();
+  const auto refusal = RefusalOf(status);
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_LT(status.message().size(), 4096u);
+  EXPECT_EQ(refusal->reason.size(), 128u);
+  EXPECT_EQ(refusal->remedy.size(), 1024u);
+  ASSERT_EQ(refusal->metadata.size(), 1u);
+  EXPECT_EQ(refusal->metadata[0].second, "3");
+}
+
 TEST_F(SessionTasksTest, ASessionThatEndsEndsItsAsks) {
   Connect("boot-7");
   auto asked = AskLook("boot-7", absl::Seconds(20));
