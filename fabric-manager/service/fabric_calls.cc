@@ -11,6 +11,7 @@
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -52,6 +53,11 @@ std::map<absl::string_view, std::set<uint32_t>> SlotsSeen(const FabricView& view
 }
 
 }  // namespace
+
+std::string FabricErrorText(absl::string_view message) {
+  if (CXLPOOL_MUTANT("fabric-errors-without-end")) return std::string(message);
+  return CutText(message, kMaxFabricError);
+}
 
 FabricCalls::FabricCalls(Options options, Executor* executor, Clock* clock, const Writer* writer,
                          FabricDriver* driver, TrackTable* tracks, ProbePoints* probe,
@@ -130,14 +136,14 @@ void FabricCalls::Bind(const Region& region, const Attachment& attachment, size_
                 known.fabric_error_permanent = false;
                 return;
               }
-              known.fabric_error = std::string(status.message());
+              known.fabric_error = FabricErrorText(status.message());
               known.fabric_error_permanent = IsPermanent(status);
               // Whatever it says of what was done: the fabric is read back.
               if (CXLPOOL_MUTANT("failed-bind-is-unbound")) known.fabric = FabricSide::kUnbound;
               BackOff(own);
               writer_->meters().CountFailure(Rung::kBind, status);
               LogWarning("reconciler", NameOf(writer_->state(), own.region), " on ", own.host,
-                         " cannot be bound: ", status.message());
+                         " cannot be bound: ", known.fabric_error);
             });
     });
   }
@@ -162,11 +168,11 @@ void FabricCalls::BeginUnbind(const Region& region, const Attachment& attachment
           return;
         }
         known.fabric = FabricSide::kUnknown;
-        known.fabric_error = std::string(status.message());
+        known.fabric_error = FabricErrorText(status.message());
         BackOff(own);
         writer_->meters().CountFailure(Rung::kEject, status);
         LogWarning("reconciler", NameOf(writer_->state(), own.region), " on ", own.host,
-                   " cannot be unbound: ", status.message());
+                   " cannot be unbound: ", known.fabric_error);
       });
     });
   }
@@ -193,11 +199,12 @@ void FabricCalls::AwaitUnbound(const Region& region, const Attachment& attachmen
                   }
                   BackOff(own);
                   writer_->meters().CountFailure(Rung::kProve, status);
-                  own.stuck = absl::StrCat("UNBIND_NOT_PROVEN: ", status.message(),
-                                           "; if its agent cannot come back, ",
-                                           HowToCutOff(driver_->capabilities(), own.host));
+                  const std::string why = FabricErrorText(status.message());
+                  own.stuck =
+                      absl::StrCat("UNBIND_NOT_PROVEN: ", why, "; if its agent cannot come back, ",
+                                   HowToCutOff(driver_->capabilities(), own.host));
                   LogWarning("reconciler", NameOf(writer_->state(), own.region), " on ", own.host,
-                             " is not proven to be unbound: ", status.message());
+                             " is not proven to be unbound: ", why);
                 });
         });
   }

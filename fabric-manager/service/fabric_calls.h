@@ -20,6 +20,7 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/service/active_regions.h"
 #include "fabric-manager/service/probe.h"
@@ -27,6 +28,11 @@
 #include "fabric-manager/service/writer.h"
 
 namespace cxlpool::fm {
+
+// What is kept and logged of an error of the fabric's: its beginning. Such texts come to stand in
+// records, of which the store takes only so much, and in lists that everybody is sent.
+inline constexpr size_t kMaxFabricError = 1024;
+std::string FabricErrorText(absl::string_view message);
 
 class FabricCalls {
  public:

@@ -72,6 +72,22 @@ TEST_F(FabricCallsTest, ABindIsKnownOnceItsAnswerIsThere) {
   EXPECT_THAT(rungs, ElementsAre("before-bind", "before-bind", "after-bind", "after-bind"));
 }
 
+// What a switch or an agent says of an error may be of any length. It is recorded as the reason of
+// the Region, and a record that the store does not take would never be given up.
+TEST_F(FabricCallsTest, OfAnErrorNoMoreThanTheLimitIsKept) {
+  const std::string endless(2 << 20, 'x');
+  Bind({0});
+  HeldFabric::AnswerFirst(fabric.binds, absl::StatusOr<BoundLd>(absl::InternalError(endless)));
+  executor.RunReady();
+  EXPECT_EQ(track->known[0].fabric_error, std::string(kMaxFabricError, 'x'));
+  executor.Advance(absl::Seconds(1));
+  calls.AwaitUnbound(region(), attached(), 0, *track);
+  HeldFabric::AnswerFirst(fabric.waits, absl::UnavailableError(endless));
+  executor.RunReady();
+  EXPECT_THAT(track->stuck, HasSubstr("UNBIND_NOT_PROVEN: xxx"));
+  EXPECT_LT(track->stuck.size(), kMaxFabricError + 512);
+}
+
 TEST_F(FabricCallsTest, ABindThatFailedIsNotTakenForNoneAndWaitsForItsRetry) {
   track->known[0].fabric = FabricSide::kUnbound;
   Bind({0});

@@ -7,6 +7,7 @@
 #include "fabric-manager/model/plans/plan_media.h"
 #include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/model/space/bytes.h"
+#include "fabric-manager/service/fabric_calls.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 
@@ -58,7 +59,7 @@ void FabricMembers::TakeHosts(const std::string& only, const FabricView& view) {
     } else {
       reason =
           host != nullptr
-              ? host->unreachable_reason
+              ? FabricErrorText(host->unreachable_reason)
               : absl::StrCat("the pool's topology has no host of this id; `cxlpool host add ", id,
                              "` adds it, or if it was enrolled by mistake `cxlpool host remove ",
                              id, "` forgets it");
@@ -66,8 +67,9 @@ void FabricMembers::TakeHosts(const std::string& only, const FabricView& view) {
     }
     RecordLife(id);
     const HostRuntime& known = writer_->state().Runtime(id);
-    const std::map<std::string, std::string> unreached =
-        reachable ? host->unreached : std::map<std::string, std::string>();
+    std::map<std::string, std::string> unreached;
+    if (reachable) unreached = host->unreached;
+    for (auto& [device, why] : unreached) why = FabricErrorText(why);
     const bool news = known.fabric_reachable != reachable || known.fabric_reason != reason ||
                       (reachable && known.fabric_slots != host->slots) ||
                       known.unreached != unreached;
@@ -176,7 +178,7 @@ void FabricMembers::TakeDevices(const FabricView& view) {
     if (why_not.contains(id) || device.service == DeviceService::kRemoved) continue;
     const auto missing = view.missing_devices.find(id);
     why_not[id] = missing != view.missing_devices.end()
-                      ? missing->second
+                      ? FabricErrorText(missing->second)
                       : "the fabric does not show it; is it still part of `cxlpool topology`?";
   }
   std::erase_if(why_not, [this](const auto& entry) {
@@ -188,7 +190,8 @@ void FabricMembers::TakeDevices(const FabricView& view) {
   for (const DeviceEntry& entry : writer_->DurableTables().devices) {
     if (writer_->state().FindDevice(entry.id) != nullptr || view.Shows(entry.id)) continue;
     const auto missing = view.missing_devices.find(entry.id);
-    const std::string why = missing != view.missing_devices.end() ? missing->second : kNotShownYet;
+    const std::string why =
+        missing != view.missing_devices.end() ? FabricErrorText(missing->second) : kNotShownYet;
     const auto known = unseen.find(entry.id);
     if (known == unseen.end() || known->second != why) why_not[entry.id] = why;
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/plans/plan_media.h"
 #include "fabric-manager/model/space/bytes.h"
+#include "fabric-manager/service/fabric_calls.h"
 #include "fabric-manager/service/ld_names.h"
 #include "fabric-manager/service/region_log.h"
 #include "proto/support/log.h"
@@ -145,7 +146,7 @@ void Scrubs::Ended(Key region, uint32_t extent, uint64_t round,
   own.not_before = clock_->Elapsed() + retry_;
   writer_->meters().CountFailure(Rung::kScrub, status);
   if (never) {
-    const std::string why = absl::StrCat("NOT_SCRUBBABLE: ", status.message());
+    const std::string why = absl::StrCat("NOT_SCRUBBABLE: ", FabricErrorText(status.message()));
     {
       const LogScope scope(FieldsOf(writer_->state(), region, ""));
       LogWarning("reconciler", NameOf(writer_->state(), region), ": ", why,
@@ -156,7 +157,7 @@ void Scrubs::Ended(Key region, uint32_t extent, uint64_t round,
     });
     return;
   }
-  own.error = std::string(status.message());
+  own.error = FabricErrorText(status.message());
   const RegionPtr durable = writer_->Durable(region);
   if (durable == nullptr) return;
   // Its device has failed meanwhile, as a rule: QUARANTINED says what is to be done, and nothing is

@@ -118,6 +118,13 @@ TEST_F(ScrubsTest, WhatFailsIsSaidAndTriedAgain) {
   EXPECT_EQ(fabric.scrubs.size(), 1u);
 }
 
+TEST_F(ScrubsTest, OfWhyItFailsNoMoreThanTheLimitIsRecorded) {
+  Begin();
+  Answer(absl::UnavailableError(std::string(2 << 20, 'x')));
+  EXPECT_THAT(region().state_reason, HasSubstr("tried again and again: xxx"));
+  EXPECT_LT(region().state_reason.size(), kMaxFabricError + 512);
+}
+
 TEST_F(ScrubsTest, WhatItHadToSayBeforeIsKept) {
   Change([](Region& edited) { edited.state_reason = "FORCED: nobody needs it"; });
   for (const char* error : {"the device is busy", "the device does not answer"}) {
