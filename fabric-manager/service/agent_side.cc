@@ -123,6 +123,8 @@ RegionPtr AgentSide::FindBySerial(const std::string& host, uint64_t serial) cons
   return nullptr;
 }
 
+// What a host has that is no Attachment of its own is in the log as one line, however much it is:
+// an agent may dial as often as it likes.
 void AgentSide::OnSegments(const std::string& host, const SegmentReports& reports, bool complete) {
   if (!CXLPOOL_MUTANT("forget-incarnation") && complete) {
     for (const auto& [generation, track] : tracks_->OfHost(host)) {
@@ -134,17 +136,24 @@ void AgentSide::OnSegments(const std::string& host, const SegmentReports& report
       }
     }
   }
+  const v1::SegmentReport* nobodys = nullptr;  // The first of those that nobody has.
+  uint64_t more = 0;
   for (const v1::SegmentReport& report : reports) {
     const RegionPtr region = FindBySerial(host, report.serial());
     const Attachment* attachment =
         region == nullptr ? nullptr : region->FindAttachment(absl::string_view(host));
     if (attachment != nullptr) {
       Take(*region, *attachment, report);
+    } else if (complete && nobodys == nullptr) {
+      nobodys = &report;
     } else if (complete) {
-      LogWarning("reconciler", "host ", host, " holds serial ", absl::Hex(report.serial()), " (",
-                 report.segment().host_region(), "), which is no Attachment of its own");
+      ++more;
     }
   }
+  if (nobodys == nullptr) return;
+  LogWarning("reconciler", "host ", host, " holds serial ", absl::Hex(nobodys->serial()), " (",
+             CutText(nobodys->segment().host_region(), 64), "), which is no Attachment of its own",
+             more == 0 ? "" : absl::StrCat(", and ", more, " more"));
 }
 
 // A stripe set is one host region: what is reported by the serial of its first target is said of

@@ -26,6 +26,8 @@ constexpr int kMaxSharedDevices = 4096;
 constexpr int kMaxGrants = 4 * kSharedSlots;
 constexpr size_t kMaxName = 64;
 constexpr size_t kMaxUnfitReason = 1024;
+constexpr size_t kMaxAgentVersion = 64;
+constexpr size_t kMaxKernelRelease = 128;
 // Each costs a new view of all hosts.
 constexpr int kShownPerTick = 32;
 constexpr absl::Duration kLogRefusalsEvery = absl::Seconds(1);
@@ -136,6 +138,14 @@ absl::Status HostSessions::Admit(const SessionIdentity& identity, const v1::Hell
                   "update cxlpool-agent on this host");
   }
   if (absl::Status status = CheckInventory(hello.inventory()); !status.ok()) return status;
+  // As in every later report. Each is looked for on the thread that serves all others.
+  if (static_cast<size_t>(hello.segments_size()) > options_.max_segments &&
+      !CXLPOOL_MUTANT("hello-without-end")) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_HELLO",
+                  absl::StrCat("hello reports ", hello.segments_size(), " segments; at most ",
+                               options_.max_segments, " are taken"),
+                  "update cxlpool-agent on this host");
+  }
   if (!identity.insecure_local) {
     absl::Status status =
         CheckRevoked(writer_->state().access_rules().revocations, identity.uri, identity.serial);
@@ -226,7 +236,8 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   {
     const LogScope scope({.host = host});
     LogInfo("sessions", "host ", host, " is online: session ", session.number, ", agent ",
-            hello.agent_version(), ", kernel ", hello.kernel_release());
+            CutText(hello.agent_version(), kMaxAgentVersion), ", kernel ",
+            CutText(hello.kernel_release(), kMaxKernelRelease));
   }
   TakeInventory(host, hello.inventory(), &hello);
   WarnOf(host, session);
@@ -334,8 +345,8 @@ void HostSessions::TakeInventory(const std::string& host, const v1::HostInventor
   if (hello != nullptr) {
     runtime.incarnation = hello->incarnation();
     runtime.unreached.clear();  // Somebody may have put it right: it is looked at anew.
-    runtime.agent_version = CutText(hello->agent_version(), 64);
-    runtime.kernel_release = CutText(hello->kernel_release(), 128);
+    runtime.agent_version = CutText(hello->agent_version(), kMaxAgentVersion);
+    runtime.kernel_release = CutText(hello->kernel_release(), kMaxKernelRelease);
     const SessionIdentity& identity = sessions_.at(host).identity;
     runtime.certificate_serial = identity.serial;
     if (!CXLPOOL_MUTANT("certificate-end-is-lost")) runtime.certificate_end = identity.end;

@@ -108,9 +108,27 @@ TEST_F(HostSessionsTest, RefusesMalformedHellos) {
            [](v1::Hello& h) { h.set_agent_id("me"); },
            [](v1::Hello& h) {
              for (int i = 0; i < 1000; ++i) h.mutable_inventory()->add_bridges();
+           },
+           [](v1::Hello& h) {
+             for (int i = 0; i < 5000; ++i) h.add_segments();
            }}) {
     EXPECT_EQ(Hello(rig, world, kLocal, edit)->closed.code(), absl::StatusCode::kInvalidArgument);
   }
+}
+
+// An agent may dial as often as it likes, and say each time what it likes.
+TEST_F(HostSessionsTest, WhatAHelloSaysOfNobodysMemoryIsOneLineInTheLog) {
+  testing::internal::CaptureStderr();
+  const auto agent = Hello(rig, world, kLocal, [](v1::Hello& h) {
+    h.set_agent_version(std::string(100'000, 'v'));
+    for (uint64_t i = 0; i < 100; ++i) h.add_segments()->set_serial(0xbeef000 + i);
+  });
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(agent->closed.ok()) << agent->closed;
+  EXPECT_NE(log.find("holds serial beef000"), std::string::npos) << log.substr(0, 2000);
+  EXPECT_NE(log.find("no Attachment of its own, and 99 more"), std::string::npos);
+  EXPECT_EQ(log.find("beef001"), std::string::npos);
+  EXPECT_LT(log.size(), 4096u);
 }
 
 TEST_F(HostSessionsTest, TakesAnAgentsWordForWhatItsHostCannot) {
