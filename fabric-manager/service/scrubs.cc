@@ -18,6 +18,8 @@ namespace cxlpool::fm {
 namespace {
 
 constexpr absl::string_view kBefore = "; before that: ";
+// The longest wait for the next try, however long the last one took.
+constexpr absl::Duration kLongestScrubRetry = absl::Minutes(2);
 
 // Whether the Region waits for bytes to be cleared: all of its own, or those that it shrinks by.
 bool IsCleared(const Region& region) {
@@ -97,6 +99,7 @@ void Scrubs::Begin(const Region& region, const RegionMove& move) {
     return Waits(region, "");
   }
   own.under_way = true;
+  own.began = clock_->Elapsed();
   if (own.left != nullptr) *own.left = own.left_bytes;  // One that failed begins again.
   probe_->Pass("before-scrub");
   const Slice slice = SliceOf(region.extents[index]);
@@ -143,7 +146,10 @@ void Scrubs::Ended(Key region, uint32_t extent, uint64_t round,
     own.error.clear();
     return;
   }
-  own.not_before = clock_->Elapsed() + retry_;
+  const absl::Duration now = clock_->Elapsed();
+  absl::Duration wait = std::min(now - own.began, kLongestScrubRetry);
+  if (CXLPOOL_MUTANT("failed-scrubs-take-all-turns")) wait = retry_;
+  own.not_before = now + std::max(wait, retry_);
   writer_->meters().CountFailure(Rung::kScrub, status);
   if (never) {
     const std::string why = absl::StrCat("NOT_SCRUBBABLE: ", FabricErrorText(status.message()));

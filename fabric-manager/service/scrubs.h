@@ -3,6 +3,9 @@
 // read any more. An error proves nothing, and the extent is scrubbed again. Bytes that their device
 // cannot clear at all are marked, and kept from everybody when the Region goes (plan_media.h).
 //
+// A driver works on all scrubs in turns. One that fails after long, since a host does not answer,
+// say, has kept all others waiting: it is not tried again before as much time has passed once more.
+//
 // What a Region waits for is said in its state_reason, and what stood there before is kept.
 //
 // Runs wholly on the executor, but for LeftBytes; the driver's answers may come from any thread.
@@ -34,7 +37,8 @@ std::string ReasonBeforeWait(const std::string& state_reason);
 
 class Scrubs {
  public:
-  // `retry`: after a scrub that failed or could not begin. `look`: has the fabric looked at a host.
+  // `retry`: after a scrub that failed or could not begin, at least. `look`: has the fabric looked
+  // at a host.
   Scrubs(absl::Duration retry, Executor* executor, Clock* clock, const Writer* writer,
          FabricDriver* driver, const LdOwners* owners, RegionRecorder* recorder,
          ActiveRegions* active, ProbePoints* probe,
@@ -75,6 +79,7 @@ class Scrubs {
     uint64_t round = 0;  // Counts how often extents were given away.
     absl::flat_hash_set<uint32_t> done;
     std::string error;  // Of the last scrub; empty: none has failed since one succeeded.
+    absl::Duration began = absl::ZeroDuration();  // The last scrub.
     absl::Duration not_before = absl::ZeroDuration();
   };
 

@@ -118,6 +118,25 @@ TEST_F(ScrubsTest, WhatFailsIsSaidAndTriedAgain) {
   EXPECT_EQ(fabric.scrubs.size(), 1u);
 }
 
+// A host that does not answer keeps the driver busy for half a minute each time, and with it the
+// scrubs of all others.
+TEST_F(ScrubsTest, WhatFailsAfterLongIsTriedAgainAsLongAfter) {
+  Begin();
+  executor.Advance(absl::Seconds(30));
+  Answer(absl::UnavailableError("host-a does not answer"));
+  executor.Advance(absl::Seconds(29));
+  Begin();
+  EXPECT_THAT(fabric.scrubs, IsEmpty()) << "others have their turns";
+  executor.Advance(absl::Seconds(1));
+  Begin();
+  ASSERT_EQ(fabric.scrubs.size(), 1u);
+  executor.Advance(absl::Hours(1));
+  Answer(absl::UnavailableError("host-a does not answer"));
+  executor.Advance(absl::Minutes(2));
+  Begin();
+  EXPECT_EQ(fabric.scrubs.size(), 1u) << "and not an hour later";
+}
+
 TEST_F(ScrubsTest, OfWhyItFailsNoMoreThanTheLimitIsRecorded) {
   Begin();
   Answer(absl::UnavailableError(std::string(2 << 20, 'x')));
