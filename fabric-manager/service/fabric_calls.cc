@@ -54,9 +54,9 @@ std::map<absl::string_view, std::set<uint32_t>> SlotsSeen(const FabricView& view
 
 }  // namespace
 
-std::string FabricErrorText(absl::string_view message) {
+std::string FabricErrorText(absl::string_view message, size_t max_bytes) {
   if (CXLPOOL_MUTANT("fabric-errors-without-end")) return std::string(message);
-  return CutText(message, kMaxFabricError);
+  return CutText(message, max_bytes);
 }
 
 FabricCalls::FabricCalls(Options options, Executor* executor, Clock* clock, const Writer* writer,

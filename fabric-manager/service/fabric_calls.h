@@ -32,7 +32,7 @@ namespace cxlpool::fm {
 // What is kept and logged of an error of the fabric's: its beginning. Such texts come to stand in
 // records, of which the store takes only so much, and in lists that everybody is sent.
 inline constexpr size_t kMaxFabricError = 1024;
-std::string FabricErrorText(absl::string_view message);
+std::string FabricErrorText(absl::string_view message, size_t max_bytes = kMaxFabricError);
 
 class FabricCalls {
  public:

@@ -14,6 +14,8 @@
 namespace cxlpool::fm {
 namespace {
 
+// A driver may name several hosts, and what to do comes last.
+constexpr size_t kMaxWhyMissing = 4096;
 constexpr char kNotShownYet[] = "the fabric has not shown it yet";
 
 // The device that the records know this storage as, by another name; empty: none. The same storage
@@ -180,7 +182,7 @@ void FabricMembers::TakeDevices(const FabricView& view) {
     if (why_not.contains(id) || device.service == DeviceService::kRemoved) continue;
     const auto missing = view.missing_devices.find(id);
     why_not[id] = missing != view.missing_devices.end()
-                      ? FabricErrorText(missing->second)
+                      ? FabricErrorText(missing->second, kMaxWhyMissing)
                       : "the fabric does not show it; is it still part of `cxlpool topology`?";
   }
   std::erase_if(why_not, [this](const auto& entry) {
@@ -192,8 +194,9 @@ void FabricMembers::TakeDevices(const FabricView& view) {
   for (const DeviceEntry& entry : writer_->DurableTables().devices) {
     if (writer_->state().FindDevice(entry.id) != nullptr || view.Shows(entry.id)) continue;
     const auto missing = view.missing_devices.find(entry.id);
-    const std::string why =
-        missing != view.missing_devices.end() ? FabricErrorText(missing->second) : kNotShownYet;
+    const std::string why = missing != view.missing_devices.end()
+                                ? FabricErrorText(missing->second, kMaxWhyMissing)
+                                : kNotShownYet;
     const auto known = unseen.find(entry.id);
     if (known == unseen.end() || known->second != why) why_not[entry.id] = why;
   }

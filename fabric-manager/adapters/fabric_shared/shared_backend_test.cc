@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/support/cxl_host.h"
 #include "proto/support/refusal.h"
@@ -42,6 +43,24 @@ TEST_F(SharedBackendTest, ADeviceThatNobodyIsToMarkIsMissing) {
   EXPECT_TRUE(absl::StrContains(why, "host-b: it shows dax1.0")) << why;
   EXPECT_TRUE(absl::StrContains(why, "HOST/NAME")) << why;
   EXPECT_FALSE(storage_->mark.has_value());
+}
+
+// Everybody who lists devices is sent that, and each time that a host comes or goes the log has it.
+TEST_F(SharedBackendTest, WhyADeviceIsMissingDoesNotGrowWithThePool) {
+  tables_.devices[0].path = "";
+  std::vector<std::string> hosts = {"host-a", "host-b"};
+  for (int i = 10; i < 30; ++i) hosts.push_back(absl::StrCat("host-x", i));
+  for (size_t i = 2; i < hosts.size(); ++i) {
+    tables_.hosts.push_back({.id = hosts[i]});
+    Give(hosts[i], absl::StrCat("dax", i, ".0"), NewStorage());
+  }
+  Connect(hosts);
+  Open();
+  const std::string why = Missing();
+  EXPECT_TRUE(absl::StrContains(why, "host-b: it shows dax1.0")) << why;
+  EXPECT_TRUE(absl::StrContains(why, "; and 18 more hosts")) << why;
+  EXPECT_TRUE(absl::StrContains(why, "HOST/NAME")) << "what to do comes last: " << why;
+  EXPECT_LT(why.size(), 2048u);
 }
 
 TEST_F(SharedBackendTest, AnotherPoolsMarkIsLeftAlone) {

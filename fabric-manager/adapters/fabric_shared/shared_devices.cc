@@ -23,6 +23,7 @@
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -30,6 +31,9 @@ namespace {
 constexpr size_t kMaxUnsettled = 64;
 constexpr size_t kAskedAtOnce = 16;  // Each is a thread that waits.
 constexpr int kShownDevices = 4;     // In a text.
+constexpr size_t kShownHosts = 4;    // Likewise.
+constexpr size_t kMaxOfHost = 512;   // Of what is said there of one of them.
+constexpr size_t kMaxWhy = 1024;     // Why one host does not reach one device.
 // Before its deadline a look at the devices ends, so that the shell need not answer for it.
 constexpr absl::Duration kSpare = absl::Seconds(1);
 
@@ -68,6 +72,18 @@ std::string TextOf(const v1::DeviceLook& look, const std::string& pool) {
                       look.devices_size() > kShownDevices
                           ? absl::StrCat("; and ", look.devices_size() - kShownDevices, " more")
                           : "");
+}
+
+// What is said of each of these hosts; but of the first few only, however many the pool has.
+std::string TextOfHosts(const std::vector<std::string>& hosts) {
+  std::vector<std::string> texts;
+  for (const std::string& host : hosts) {
+    if (texts.size() == kShownHosts && !CXLPOOL_MUTANT("each-host-is-named")) break;
+    texts.push_back(CutText(host, kMaxOfHost));
+  }
+  const size_t more = hosts.size() - texts.size();
+  return absl::StrCat(absl::StrJoin(texts, "; "),
+                      more == 0 ? "" : absl::StrCat("; and ", more, " more hosts"));
 }
 
 // What has to be done before a device that has a mark can be the pool's.
@@ -194,7 +210,7 @@ std::vector<std::string> SharedBackend::CheckProofs(const std::string& host,
       why = "its mark is not as it was left: it is a copy or another device";
     }
     if (why.empty() || CXLPOOL_MUTANT("once-proven-always")) continue;
-    proof->second.why = std::move(why);
+    proof->second.why = CutText(why, kMaxWhy);
     broken.push_back(id);
   }
   return broken;
@@ -383,6 +399,7 @@ bool SharedBackend::TakeProof(Device& device, const std::string& host, const See
                               std::string why) {
   const auto known = hosts_.find(host);
   if (known == hosts_.end() || known->second.sessions != shown.session) return false;
+  why = CutText(why, kMaxWhy);
   if (why.empty()) device.writes += 2;
   const auto [proof, added] = device.proofs.try_emplace(host);
   const bool news = added || proof->second.why != why || proof->second.life != shown.life;
@@ -398,7 +415,7 @@ std::string SharedBackend::WhyMissing(const Device& device) {
     if (!proof.why.empty()) hosts.push_back(absl::StrCat("host ", host, ": ", proof.why));
   }
   if (hosts.empty()) return "no host that reaches it has an agent with a session now";
-  return absl::StrCat("no host is proven to reach it; ", absl::StrJoin(hosts, "; "));
+  return absl::StrCat("no host is proven to reach it; ", TextOfHosts(hosts));
 }
 
 // The mark that the first host shows, in the order of their names; it is proven by that alone.
@@ -422,7 +439,7 @@ std::string SharedBackend::TakeFirstMark(const std::string& id,
     return "";
   }
   if (instead.empty()) return "no host has an agent with a session that could show it";
-  return absl::StrCat("no host shows a device with its mark; ", absl::StrJoin(instead, "; "));
+  return absl::StrCat("no host shows a device with its mark; ", TextOfHosts(instead));
 }
 
 // Where the operator has said on which host which device it is (path HOST/NAME), and nobody shows
