@@ -513,7 +513,7 @@ v1::Hello AgentCore::ReportEverything() {
   reported_segments_.clear();
   ForEachStatus(attachments_, opens_, observation_,
                 [&](const SegmentStatus& status, uint32_t opens) {
-                  FillReport(status, opens, *hello.add_segments());
+                  AddReport(status, opens, hello.mutable_segments());
                   reported_segments_[status.serial].last = status;
                 });
   return hello;
@@ -619,7 +619,7 @@ void AgentCore::SendReports() {
                   reported.round = report_round_;
                   reported.next.reset();
                   if (reported.last == status) return;
-                  FillReport(status, opens, *changes.add_segments());
+                  AddReport(status, opens, changes.mutable_segments());
                   reported.next = status;
                 });
   for (auto it = reported_segments_.begin(); it != reported_segments_.end();) {

@@ -231,8 +231,23 @@ void FillReport(const SegmentStatus& status, uint32_t opens, v1::SegmentReport& 
   report.set_serial(status.serial);
   report.set_state(status.state);
   FillMessage(status, *report.mutable_segment());
-  if (status.error.has_value()) *report.mutable_error() = status.error->message;
+  if (status.error.has_value()) {
+    *report.mutable_error() = status.error->message;
+    report.mutable_error()->set_message(CutText(status.error->message.message(), kMaxErrorText));
+  }
   if (!CXLPOOL_MUTANT("opens-are-not-reported")) report.set_opens(opens);
+}
+
+// The message, which is for people, has the first of those that are left out all the same.
+void AddReport(const SegmentStatus& status, uint32_t opens,
+               google::protobuf::RepeatedPtrField<v1::SegmentReport>* reports) {
+  v1::SegmentReport& report = *reports->Add();
+  FillReport(status, opens, report);
+  if (!report.has_error() || CXLPOOL_MUTANT("each-holder-of-each-segment")) return;
+  if (reports->size() <= kMaxDetailedReports) return;
+  report.mutable_error()->clear_holder_pids();
+  report.mutable_error()->clear_holder_starts();
+  report.mutable_error()->clear_blocks();
 }
 
 // An error without a reason of its own gets the name of its status code as reason. The metadata of

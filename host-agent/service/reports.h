@@ -21,6 +21,10 @@ namespace cxlpool::agent {
 inline constexpr size_t kMaxReportedHolders = 32;
 inline constexpr int kMaxReportedBlocks = 32;
 inline constexpr size_t kMaxUnfitReason = 1024;
+inline constexpr size_t kMaxErrorText = 1024;  // As much as the manager keeps.
+// In one message so many have the numbers of processes and blocks: the manager takes 4 MiB of a
+// message, and 131,072 elements, and a host whose Hello has more would never have a session.
+inline constexpr int kMaxDetailedReports = 128;
 
 // `prepared`: how HostMemory::Prepare went; its error is why the host takes nothing.
 v1::HostInventory InventoryOf(const HostObservation& host, const absl::Status& prepared);
@@ -67,6 +71,10 @@ void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,
 
 // Into an empty `report`.
 void FillReport(const SegmentStatus& status, uint32_t opens, v1::SegmentReport& report);
+
+// One more of a message.
+void AddReport(const SegmentStatus& status, uint32_t opens,
+               google::protobuf::RepeatedPtrField<v1::SegmentReport>* reports);
 
 // A failed step. INVALID_ARGUMENT and UNIMPLEMENTED will not get better by trying: permanent.
 v1::SegmentError ErrorOf(const absl::Status& status);

@@ -92,6 +92,35 @@ TEST(ReportsTest, EveryWordOfWhatIsSeenIsInTheInventory) {
   EXPECT_EQ(bridge.free_window_bytes(), 108u);
 }
 
+// The manager takes 4 MiB, and 131,072 elements: a number in a list is one for each of its bytes.
+TEST(ReportsTest, AThousandSegmentsThatCannotGoFitIntoOneMessage) {
+  SegmentStatus status;
+  v1::SegmentError why;
+  why.set_reason("HOLDERS");
+  why.set_message(std::string(100'000, 'x'));
+  for (uint32_t i = 0; i < kMaxReportedHolders; ++i) {
+    why.add_holder_pids(4'000'000 + i);
+    why.add_holder_starts(uint64_t{1} << 40);
+    why.add_blocks(uint64_t{1} << 40);
+  }
+  status.error = SegmentStatus::Error{why};
+  v1::Hello hello;
+  size_t numbers = 0;
+  for (uint64_t i = 1; i <= 1024; ++i) {
+    status.serial = i;
+    AddReport(status, 1, hello.mutable_segments());
+    const v1::SegmentError& sent = hello.segments().rbegin()->error();
+    EXPECT_EQ(sent.message().size(), kMaxErrorText);
+    numbers += static_cast<size_t>(sent.holder_pids_size() + sent.holder_starts_size() +
+                                   sent.blocks_size());
+  }
+  EXPECT_LT(hello.ByteSizeLong(), size_t{2} << 20);
+  EXPECT_LT(numbers * 6, 80'000u);
+  EXPECT_EQ(hello.segments(0).error().holder_pids_size(), static_cast<int>(kMaxReportedHolders));
+  EXPECT_EQ(hello.segments(1023).error().holder_pids_size(), 0);
+  EXPECT_EQ(hello.segments(1023).error().reason(), "HOLDERS");
+}
+
 TEST(ReportsTest, EveryWordOfASegmentsStatusIsInItsReport) {
   SegmentStatus status;
   auto& [key, serial, others, state, extent_index, slot, host_bridge, memdev, host_region,
