@@ -99,6 +99,22 @@ class Watch : public OneRequestCall {
   // it looked for the event once more after it said so.
   bool idle() const { return idle_.load(); }
 
+  // Has not taken all that there was when it began, and events since are gone from the ring. Takes
+  // no lock.
+  bool IsTooSlow(uint64_t floor) const {
+    const uint64_t began_at = snapshot_at_.load();
+    return began_at != 0 && began_at < floor && !CXLPOOL_MUTANT("slow-watchers-keep-old-views");
+  }
+
+  // Ends what it shows of then: the next thing that it asks for are those events, and it is
+  // refused.
+  void LetGo() {
+    PoolViewPtr gone;  // Goes after the lock.
+    MutexLock lock(mutex_);
+    gone.swap(snapshot_);
+    snapshot_at_ = 0;
+  }
+
   // Up to here it has taken what there was, if not sent it yet.
   uint64_t revision() {
     MutexLock lock(mutex_);
@@ -136,7 +152,7 @@ class Watch : public OneRequestCall {
       revision_ = request.start_revision();
       if (revision_ == 0 || CXLPOOL_MUTANT("watch-begins-anew")) {
         snapshot_ = streams_->views_->Get();
-        revision_ = snapshot_->revision;
+        snapshot_at_ = revision_ = snapshot_->revision;
         if (const Host* own = OwnHost(*snapshot_, caller()); own != nullptr) own_ = *own;
       }
     }
@@ -218,6 +234,7 @@ class Watch : public OneRequestCall {
       if (regions.size() == kBatch) continue;
       queue_.push_back(FrameOf(v1::WatchRegionsResponse::SYNCED, nullptr, revision));
       snapshot_.reset();
+      snapshot_at_ = 0;
     }
   }
 
@@ -312,6 +329,7 @@ class Watch : public OneRequestCall {
   WatchStreams* const streams_;
 
   std::atomic<bool> idle_{false};
+  std::atomic<uint64_t> snapshot_at_{0};  // Revision of snapshot_; 0: there is none.
   Mutex mutex_;
   std::shared_ptr<Watch> self_;                 // Until OnDone. Set before the first read.
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // The request came.
@@ -384,6 +402,7 @@ void WatchStreams::BeginRound() {
   while (Help(kMany)) {
   }
   beginning_ = false;
+  LetGoOfOldViews();
   auto round = std::make_shared<Round>();
   round->from = handed_;
   handed_ = hub_->newest();
@@ -400,6 +419,21 @@ void WatchStreams::BeginRound() {
     round_ = round;
   }
   Push(round, 0);
+}
+
+// A stream that nobody reads would keep the pool as it was when it began for as long as its client
+// lives: with some of them, begun one after the other, every Region several times over.
+void WatchStreams::LetGoOfOldViews() {
+  const uint64_t floor = hub_->floor();
+  if (std::exchange(let_go_, floor) == floor) return;
+  std::vector<std::shared_ptr<Watch>> slow;
+  {
+    MutexLock lock(mutex_);
+    for (const std::shared_ptr<Watch>& watch : open_) {
+      if (watch->IsTooSlow(floor)) slow.push_back(watch);
+    }
+  }
+  for (const std::shared_ptr<Watch>& watch : slow) watch->LetGo();
 }
 
 bool WatchStreams::Help(size_t few) {

@@ -1,6 +1,8 @@
 // The WatchRegions streams: everything as it is, then each change, pulled from the WatchHub as the
 // reader takes them. An event is serialised once, for all streams. A slow reader holds a bounded
-// number of messages, and gets the latest of each Region where it is far behind (watch_hub.h).
+// number of messages, and gets the latest of each Region where it is far behind (watch_hub.h). What
+// there was when its stream began it keeps no longer than the changes since are kept: so all such
+// readers together keep no more of what Regions were than the ring does.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_WATCH_RPC_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_WATCH_RPC_H_
 
@@ -50,6 +52,8 @@ class WatchStreams {
 
   // Begins a round. On loop_.
   void BeginRound();
+  // Takes from streams that are too slow what they cannot go on from any more. On loop_.
+  void LetGoOfOldViews();
   // Sees to the next few streams of the round; false: there are none left.
   bool Help(size_t few);
   // Goes on with a round that nobody has helped with since it stood at `next`. On loop_.
@@ -64,6 +68,7 @@ class WatchStreams {
   std::atomic<size_t> open_count_{0};                     // Of them.
   std::shared_ptr<Round> round_ ABSL_GUARDED_BY(mutex_);  // Null: none, or all is seen to.
   uint64_t handed_ = 0;  // Events up to this revision had a round. On loop_.
+  uint64_t let_go_ = 0;  // Views of before this revision were let go. On loop_.
   Loop loop_{"fm-watch"};
   const uint64_t subscription_;
 };

@@ -224,6 +224,22 @@ TEST_F(WatchRpcTest, AReaderThatFellOutOfTheRingIsToldToList) {
   EXPECT_EQ(Dropped(), 1u);
 }
 
+TEST_F(WatchRpcTest, AReaderThatTakesNothingDoesNotKeepThePoolAsItWas) {
+  Show(10, 2000);
+  const std::weak_ptr<const PoolView> kept = views_.Get();
+  Reader reader(server_.get(), 0);
+  EXPECT_EQ(reader.Next().event(), v1::WatchRegionsResponse::CHANGED);
+  Show(11);
+  views_.Get();
+  EXPECT_FALSE(kept.expired()) << "it may still be read";
+  for (uint64_t revision = 11; revision <= 11 + 2 * kRing; ++revision) Change(1, revision);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!kept.expired() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_TRUE(kept.expired());
+  EXPECT_EQ(ReasonOf(reader.End()), "REVISION_COMPACTED");
+  EXPECT_EQ(Dropped(), 1u);
+}
+
 TEST_F(WatchRpcTest, FollowsOneRegionAlone) {
   Reader reader(server_.get(), 10, "regions/r-2");
   Change(1, 11);

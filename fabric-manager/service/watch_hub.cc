@@ -14,7 +14,7 @@ void WatchHub::Reset(uint64_t revision) {
   MutexLock lock(mutex_);
   ring_.clear();
   last_.clear();
-  floor_ = latest_ = revision;
+  oldest_ = floor_ = latest_ = revision;
 }
 
 void WatchHub::Advance(uint64_t revision) {
@@ -39,7 +39,7 @@ void WatchHub::Push(WatchEvent event) {
   ring_.push_back({std::make_shared<const WatchEntry>(std::move(event))});
   if (ring_.size() <= ring_events_) return;
   const Slot& oldest = ring_.front();
-  floor_ = oldest.entry->event().revision;
+  oldest_ = floor_ = oldest.entry->event().revision;
   if (!oldest.superseded && oldest.entry->event().region != nullptr &&
       !CXLPOOL_MUTANT("left-ring-is-remembered")) {
     last_.erase(oldest.entry->event().region->key);

@@ -70,6 +70,10 @@ class WatchHub {
   // reads it here, finds the event. Takes no lock.
   uint64_t newest() const { return newest_.load(); }
 
+  // Events at or below this revision have left the ring: who has seen less has to start over. Takes
+  // no lock.
+  uint64_t floor() const { return oldest_.load(); }
+
   // Events after `revision`, about `limit` at most: those of one revision are never parted. None if
   // there are none yet.
   // OUT_OF_RANGE/REVISION_COMPACTED: some after it have left the ring.
@@ -107,7 +111,8 @@ class WatchHub {
   uint64_t floor_ ABSL_GUARDED_BY(mutex_) = 0;  // Events at or below it are gone.
   uint64_t latest_ ABSL_GUARDED_BY(mutex_) = 0;
   std::atomic<uint64_t> newest_{0};
-  Mutex wakes_mutex_;  // Taken before mutex_, never after.
+  std::atomic<uint64_t> oldest_{0};  // floor_
+  Mutex wakes_mutex_;                // Taken before mutex_, never after.
   uint64_t next_subscription_ ABSL_GUARDED_BY(wakes_mutex_) = 1;
   std::map<uint64_t, std::function<void()>> wakes_ ABSL_GUARDED_BY(wakes_mutex_);
 };
