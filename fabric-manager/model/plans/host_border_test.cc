@@ -254,6 +254,25 @@ TEST_F(HostBorderTest, ARetiredHostMayNothingAndNorMayItsOldIdentity) {
   EXPECT_EQ(ReasonOf(Allocate(AllocationBy("host-z", "kw")).status()), "NOT_ENROLLED");
 }
 
+TEST_F(HostBorderTest, NoMoreHostsAreEnrolledThanThePoolMayHave) {
+  Change others;
+  for (size_t i = state().hosts().size(); i + 1 < kMaxEnrolledHosts; ++i) {
+    others.push_back(Host{.key = 1'000'000 + i,
+                          .id = absl::StrCat("other-", i),
+                          .identity = absl::StrCat("cxlpool://host/other-", i),
+                          .retired = i % 2 == 0});
+  }
+  Commit(others);
+  Commit(PlanEnrol(state(), kAlice, {.host = "last"}, context()).value());
+  const absl::Status status = PlanEnrol(state(), kAlice, {.host = "more"}, context()).status();
+  EXPECT_EQ(ReasonOf(status), "TOO_MANY_HOSTS");
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  // One that is there is changed as before, and one that is removed makes room.
+  EXPECT_TRUE(PlanEnrol(state(), kAlice, {.host = "host-a", .tenants = {"vip"}}, context()).ok());
+  Commit(PlanRemoveHost(state(), kAlice, "last", context()).value());
+  EXPECT_TRUE(PlanEnrol(state(), kAlice, {.host = "more"}, context()).ok());
+}
+
 TEST_F(HostBorderTest, AHostMayNotForce) {
   ASSERT_TRUE(Allocate(AllocationBy("host-a", "kv")).ok());
   ReleaseSpec spec;

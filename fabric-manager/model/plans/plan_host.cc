@@ -126,6 +126,12 @@ absl::StatusOr<Change> PlanEnrol(const PoolState& state, const Caller& caller,
         {{"host", host}});
   }
   const Host* known = state.FindHost(host);
+  if (known == nullptr && state.hosts().size() >= kMaxEnrolledHosts &&
+      !CXLPOOL_MUTANT("hosts-without-end")) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_HOSTS",
+                  absl::StrCat("the pool has ", kMaxEnrolledHosts, " hosts, as many as it may"),
+                  "remove one first: `cxlpool host remove HOST`", {});
+  }
   auto tenants = TenantsOf(state, spec, known);
   if (!tenants.ok()) return tenants.status();
   Host wanted{.key = known == nullptr ? context.next_id() : known->key,

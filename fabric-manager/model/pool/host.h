@@ -7,6 +7,7 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_MODEL_POOL_HOST_H_
 #define CXLPOOL_FABRIC_MANAGER_MODEL_POOL_HOST_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -34,6 +35,9 @@ struct Host {
   bool Serves(absl::string_view tenant) const;
   friend bool operator==(const Host&, const Host&) = default;
 };
+
+// With retired ones. As many as may have a session at once (rpc/admission.h).
+inline constexpr size_t kMaxEnrolledHosts = 16'384;
 
 // How deep the stack of a bridge is taken to be that nobody has looked at yet. Where that is too
 // deep the agent refuses what is too much (DECODERS_FULL), and the Attachment is turned round.
