@@ -169,9 +169,11 @@ bool LdOwners::IsNamed(const BoundLd& ld) const {
 const BoundLd* LdOwners::UnrecordedOn(const Slice& slice) const {
   for (const Unrecorded& each : unrecorded_) {
     const BoundLd& ld = each.ld;
+    // Without a sum: a host may say any length.
     const bool overlaps = ld.slice.device == slice.device &&
-                          ld.slice.dpa_bytes < slice.dpa_bytes + slice.length_bytes &&
-                          slice.dpa_bytes < ld.slice.dpa_bytes + ld.slice.length_bytes;
+                          (ld.slice.dpa_bytes < slice.dpa_bytes
+                               ? slice.dpa_bytes - ld.slice.dpa_bytes < ld.slice.length_bytes
+                               : ld.slice.dpa_bytes - slice.dpa_bytes < slice.length_bytes);
     if (overlaps && !IsNamed(ld)) return &ld;
   }
   return nullptr;

@@ -26,6 +26,15 @@ std::optional<RegionRange> RangeInSegment(const DesiredSegment& segment, size_t 
   return RegionRange{first, last + 1 - first};
 }
 
+// How many of a host region's first `end` bytes are on target `position` of `ways`: where what
+// follows begins on the target's memdev, too.
+uint64_t BytesBelow(uint64_t end, uint64_t position, uint64_t ways, uint64_t granularity) {
+  const uint64_t row = ways * granularity;
+  const uint64_t begin = position * granularity;
+  const uint64_t rest = end % row;
+  return end / row * granularity + (rest > begin ? std::min(rest - begin, granularity) : 0);
+}
+
 bool HasSerial(const AttachmentTable& attachments, const AttachmentKey& key, uint64_t serial) {
   const auto it = attachments.all().find(key);
   if (it == attachments.all().end()) return false;
@@ -67,34 +76,30 @@ std::optional<RegionRange> RangeInRegion(const Attachment& attachment, const Hos
 // range of each. Memory outside of all host regions is not the pool's: no event is left.
 std::vector<v1::HostEvent> ByMemdev(const HostObservation& host, v1::HostEvent event) {
   if (event.serial() != 0) return {std::move(event)};
-  std::map<size_t, v1::HostEvent> of_targets;  // By position.
+  std::vector<v1::HostEvent> events;
   for (const ObservedHostRegion& region : host.regions) {
     const bool begins_before = region.hpa_bytes != 0 && event.hpa_bytes() >= region.hpa_bytes;
     const uint64_t at = event.hpa_bytes() - region.hpa_bytes;
     const bool is_in = begins_before && at < region.size_bytes;
     if (!(CXLPOOL_MUTANT("memory-above-a-region") ? begins_before : is_in)) continue;
     const size_t ways = region.serials.size();
-    const uint64_t end = std::min(at + event.length_bytes(), region.size_bytes);
     const uint64_t granularity =
         ways == 1 ? region.size_bytes : region.interleave_granularity_bytes;
-    for (uint64_t begin = at; granularity != 0 && begin < end;) {
-      const uint64_t stripe = begin / granularity;
-      const uint64_t next = std::min(end, (stripe + 1) * granularity);
-      auto [it, is_first] = of_targets.emplace(stripe % ways, event);
-      v1::HostEvent& lost = it->second;
-      if (is_first) {
-        lost.set_serial(region.serials[stripe % ways]);
-        lost.set_dpa_bytes(stripe / ways * granularity + begin % granularity);
-        lost.set_length_bytes(0);
-      }
-      lost.set_length_bytes(lost.length_bytes() + next - begin);  // Its stripes are side by side.
-      begin = next;
+    // Any length may come from outside.
+    const uint64_t end = CXLPOOL_MUTANT("lost-bytes-wrap")
+                             ? std::min(at + event.length_bytes(), region.size_bytes)
+                             : at + std::min(event.length_bytes(), region.size_bytes - at);
+    for (size_t position = 0; granularity != 0 && position < ways; ++position) {
+      const uint64_t serial = region.serials[position];
+      const uint64_t dpa = BytesBelow(at, position, ways, granularity);
+      const uint64_t dpa_end = BytesBelow(end, position, ways, granularity);
+      if (dpa_end <= dpa || serial == 0 || serial == kNoSerial) continue;
+      v1::HostEvent& lost = events.emplace_back(event);
+      lost.set_serial(serial);
+      lost.set_dpa_bytes(dpa);
+      lost.set_length_bytes(dpa_end - dpa);
     }
     break;
-  }
-  std::vector<v1::HostEvent> events;
-  for (auto& [position, lost] : of_targets) {
-    if (lost.serial() != 0 && lost.serial() != kNoSerial) events.push_back(std::move(lost));
   }
   return events;
 }

@@ -143,6 +143,29 @@ TEST(FaultTableTest, AHostAddressIsOfTheMemdevsThere) {
   EXPECT_EQ(of_page(below.hpa_bytes), Of{});
 }
 
+// However long what was lost is said to be, it ends with the host region, and takes no longer.
+TEST(FaultTableTest, AtAHostAddressAnyLengthIsLost) {
+  HostObservation host;
+  ObservedHostRegion& region = host.regions.emplace_back();
+  region.serials = {0x61, 0x62, 0x63};
+  region.hpa_bytes = uint64_t{4} << 30;
+  region.size_bytes = uint64_t{3} << 40;
+  region.interleave_granularity_bytes = 256;
+  const uint64_t share = uint64_t{1} << 40;
+  for (const uint64_t length : {region.size_bytes, uint64_t{1} << 63, UINT64_MAX}) {
+    v1::HostEvent event = Lost(0, 0, length);
+    event.set_hpa_bytes(region.hpa_bytes + 256 + 64);
+    const std::vector<v1::HostEvent> lost = ByMemdev(host, event);
+    ASSERT_EQ(lost.size(), 3u) << length;
+    const uint64_t dpa[] = {256, 64, 0};
+    for (size_t i = 0; i < lost.size(); ++i) {
+      EXPECT_EQ(lost[i].serial(), region.serials[i]);
+      EXPECT_EQ(lost[i].dpa_bytes(), dpa[i]) << length;
+      EXPECT_EQ(lost[i].length_bytes(), share - dpa[i]) << length;
+    }
+  }
+}
+
 TEST(FaultTableTest, ALossMayComeBeforeItsOffer) {
   Table table;
   table.host.memdevs.emplace_back().serial = 0x51;

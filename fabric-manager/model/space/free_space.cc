@@ -393,20 +393,23 @@ std::vector<FreeSpace::Run> FreeSpace::RunsOf(DeviceIndex device) const {
   return runs;
 }
 
-// Outwards to whole granules, since nothing smaller is ever held. A length that overflows has no
-// parts.
+// Outwards to whole granules, since nothing smaller is ever held. What a host says is bound there
+// may end anywhere, even beyond 64 bits: then all that is free behind its beginning is a part of
+// it, for nobody must be given it.
 std::vector<FreeSpace::Run> FreeSpace::FreeIn(DeviceIndex device, uint64_t dpa_bytes,
                                               uint64_t length_bytes) const {
   std::vector<Run> parts;
+  if (!devices_.Contains(device) || length_bytes == 0) return parts;
+  if (length_bytes > ~dpa_bytes && CXLPOOL_MUTANT("bound-beyond-64-bits-is-nothing")) return parts;
   const uint64_t granule = granule_bytes(device);
-  const uint64_t begin = dpa_bytes / granule * granule;
-  const auto length = RoundUp(dpa_bytes - begin + length_bytes, granule);
-  if (!length.has_value()) return parts;
-  const auto granules = WholeGranules(device, begin, *length);
-  if (!granules.has_value()) return parts;
-  all_[device].runs.ForEachIn(granules->first, granules->second, [&](FreeRuns::Run run) {
-    parts.push_back({device, run.start * granule, run.length * granule});
-  });
+  const uint64_t first = dpa_bytes / granule;
+  if (first > kMaxGranules) return parts;
+  const uint64_t last = (dpa_bytes + std::min(length_bytes - 1, ~dpa_bytes)) / granule;
+  const uint64_t count = std::min(last - first, kMaxGranules - 1) + 1;
+  all_[device].runs.ForEachIn(
+      static_cast<uint32_t>(first), static_cast<uint32_t>(count), [&](FreeRuns::Run run) {
+        parts.push_back({device, run.start * granule, run.length * granule});
+      });
   return parts;
 }
 

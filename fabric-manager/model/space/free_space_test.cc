@@ -387,6 +387,23 @@ TEST(FreeSpaceTest, OfLdsAnyRoomIsOneRun) {
   EXPECT_TRUE(space.Check().ok()) << space.Check();
 }
 
+// A host may say any length of what it has bound, and nobody is given what may be in it.
+TEST(FreeSpaceTest, WhatEndsBeyondTheDeviceHasAllThatIsFreeThere) {
+  FreeSpace space;
+  ASSERT_TRUE(space.AddDevice(8 * kGiB, kGiB, 0).ok());
+  ASSERT_TRUE(space.Take(0, 5 * kGiB, kGiB).ok());
+  const std::vector<Free> behind = {{0, 4 * kGiB, kGiB}, {0, 6 * kGiB, 2 * kGiB}};
+  for (const uint64_t length : {8 * kGiB, uint64_t{1} << 62, UINT64_MAX - 4 * kGiB,
+                                UINT64_MAX - 4 * kGiB + 1, UINT64_MAX - 1, UINT64_MAX}) {
+    EXPECT_EQ(space.FreeIn(0, 4 * kGiB, length), behind) << length;
+    EXPECT_EQ(space.FreeIn(0, 4 * kGiB + 17, length), behind) << length;
+    EXPECT_TRUE(space.FreeIn(0, 8 * kGiB, length).empty()) << length;
+  }
+  EXPECT_TRUE(space.FreeIn(0, UINT64_MAX, UINT64_MAX).empty());
+  EXPECT_TRUE(space.FreeIn(0, 4 * kGiB, 0).empty());
+  EXPECT_EQ(space.FreeIn(0, 5 * kGiB - 1, 2), (std::vector<Free>{{0, 4 * kGiB, kGiB}}));
+}
+
 TEST(FreeSpaceTest, OfLdsEveryCourseAddsUp) {
   std::minstd_rand random(7);
   FreeSpace space;
