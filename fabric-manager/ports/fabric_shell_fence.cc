@@ -118,7 +118,8 @@ bool FabricShell::IsOff(const ProgramCall& call) {
 }
 
 // The program runs on a lane of its own, for the host's may hang. Then the host's lane looks, until
-// the fabric shows that the host is cut off, or long enough.
+// the fabric shows that the host is cut off, or long enough. One that does not even die of SIGKILL
+// keeps that lane: who asks meanwhile is told so, and does not wait for it.
 void FabricShell::FenceByProgram(const std::string& host,
                                  std::shared_ptr<Answer<absl::Status>> answer) {
   std::string life;
@@ -148,6 +149,16 @@ void FabricShell::FenceByProgram(const std::string& host,
     SubmitFor(host, std::move(call));
   };
   auto call = MakeFabricCall(answer);
+  if (!CXLPOOL_MUTANT("fence-program-has-no-deadline")) {
+    call->limit = 2 * options_.fence_program.timeout + options_.operation;
+    call->deadline = clock_.Elapsed() + call->limit;
+  }
+  call->late = [host](bool begun) {
+    return FenceFailed(host,
+                       begun ? "its fence program, or what comes of it, does not end"
+                             : "what an earlier run of its fence program began does not end",
+                       "cut its power by hand, and see why the program hangs");
+  };
   call->attempt = [this, host, life, answer, confirm](FabricCall&) {
     const auto program = [&](absl::string_view action) {
       return ProgramCall{.what = "the fence program",

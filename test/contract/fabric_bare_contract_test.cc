@@ -218,6 +218,38 @@ TEST_F(FenceProgramTest, AFailureOrAHangIsAFailure) {
   EXPECT_NE(fenced.message().find("took longer"), std::string::npos) << fenced;
 }
 
+// Whose program says that the host is off, and which then takes for ever to note it.
+class StuckFabric : public BareFabric {
+ public:
+  StuckFabric(World* world, std::shared_future<void> released)
+      : BareFabric(world), released_(std::move(released)) {}
+  bool SeesEnds() const override { return false; }
+  absl::Status EndLife(const std::string& /*host*/, const std::string& /*life*/) override {
+    released_.wait();
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_future<void> released_;
+};
+
+// As one that not even SIGKILL ends. The second caller's never begins.
+TEST_F(FenceProgramTest, WhatDoesNotEndIsAnsweredFor) {
+  Open("test $CXLPOOL_ACTION = off || exit 2", absl::Seconds(2));
+  std::promise<void> release;
+  driver_.reset();
+  options_.operation = absl::Milliseconds(100);
+  driver_ = std::make_unique<FabricShell>(
+      std::make_unique<StuckFabric>(&world_, release.get_future().share()), options_);
+  driver_->Start(KnownFabric{{{"host-a", "1"}}}, [](const FabricEvent&) {});
+  for (const char* why : {"or what comes of it, does not end", "an earlier run"}) {
+    const absl::Status fenced = Fence();
+    EXPECT_EQ(ReasonOf(fenced), "FENCE_FAILED") << fenced;
+    EXPECT_NE(fenced.message().find(why), std::string::npos) << fenced;
+  }
+  release.set_value();
+}
+
 TEST_F(FenceProgramTest, TheEndOfTheDriverEndsIt) {
   Open("sleep 1000", absl::Minutes(10));
   auto promise = std::make_shared<std::promise<absl::Status>>();
