@@ -146,5 +146,16 @@ TEST_F(FullDeviceTest, AManagerThatDiedAmongTheseChangesGoesOnWithThem) {
   EXPECT_TRUE(rig->RunUntil([&] { return Quarantined() == kRegions; }));
 }
 
+// The changes are so many that most of them are still to be made when it is up.
+TEST_F(FullDeviceTest, AManagerThatGoesOnWithThemOutlastsAStoreThatTakesNothing) {
+  constexpr size_t kMany = 40'000;
+  Fill(DeviceService::kFailed, kMany, kSmall);
+  ASSERT_GT(Quarantined(), 0u);
+  ASSERT_LT(Quarantined(), kMany);
+  rig->store().FailNextCommit(
+      {Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait"), false});
+  EXPECT_TRUE(rig->RunUntil([&] { return Quarantined() == kMany; })) << Quarantined();
+}
+
 }  // namespace
 }  // namespace cxlpool::fm

@@ -85,11 +85,7 @@ void Reconciler::Start(Done done) {
     if (!Settled(region)) active_.Touch(region.key);
   }
   for (const auto& [id, device] : writer_->state().devices()) {
-    if (device.service != DeviceService::kFailed) continue;
-    FailDevice(Audit{{}, "manager", "FailDevice", device.service_reason}, id,
-               [id = id](const absl::Status& status) {
-                 if (!status.ok()) LogError("reconciler", "device ", id, ": ", status.message());
-               });
+    if (device.service == DeviceService::kFailed) GoOnFailing(id);
   }
   KnownFabric known{.hosts = {}, .epoch = writer_->epoch()};
   if (CXLPOOL_MUTANT("no-claim-before-discover")) known.epoch = 0;
@@ -621,6 +617,20 @@ void Reconciler::FailDevice(Audit audit, const std::string& device, Done done) {
         }
         FailDevice(std::move(audit), device, std::move(done));
       });
+}
+
+// What is left to do of a device that failed before this manager began. Nobody else would ask for
+// it again where the store takes nothing just now.
+void Reconciler::GoOnFailing(const std::string& id) {
+  const Device* device = writer_->state().FindDevice(id);
+  if (device == nullptr || device->service != DeviceService::kFailed) return;
+  FailDevice(Audit{{}, "manager", "FailDevice", device->service_reason}, id,
+             [this, id](const absl::Status& status) {
+               if (status.ok()) return;
+               LogError("reconciler", "device ", id, ": ", status.message());
+               if (CXLPOOL_MUTANT("rest-of-a-failure-is-tried-once")) return;
+               executor_->PostAfter(options_.discover_period, [this, id] { GoOnFailing(id); });
+             });
 }
 
 }  // namespace cxlpool::fm

@@ -134,6 +134,7 @@ class Reconciler {
   void FollowCommitted(const Region& region);
 
   void AnswerBehindDevices(Done done);
+  void GoOnFailing(const std::string& id);  // A device.
   void DropTrack(uint64_t generation) { calls_.Drop(generation, looks_.under_way()); }
   void Forget(Key key);
 
