@@ -1,11 +1,14 @@
 #include "proto/support/log_sink.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -19,6 +22,9 @@
 
 namespace cxlpool {
 namespace {
+
+constexpr std::chrono::milliseconds kReaderPatience{1000};
+constexpr std::chrono::minutes kImpatience{1};  // After a line that was lost.
 
 // A field of a line: its name in the journal, its name in text, and its value.
 struct Named {
@@ -149,11 +155,43 @@ void LogSink::Write(LogLevel level, absl::string_view subject, absl::string_view
     return;
   }
   const std::string prefix = terminal_ ? "" : absl::StrCat("<", static_cast<int>(level), ">");
-  const std::string line = TextLine(prefix, subject, message, fields);
+  std::string line = TextLine(prefix, subject, message, fields);
+  if (!is_journal_ && !terminal_) return WriteWhereThereIsRoom(std::move(line));
   // One write: lines of several threads and processes do not mix.
   [[maybe_unused]] const ssize_t written =
       is_journal_ ? send(fd_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT)
                   : write(fd_, line.data(), line.size());
+}
+
+// As few writes as are sure not to wait: where a pipe has room, it has room for PIPE_BUF bytes.
+void LogSink::WriteWhereThereIsRoom(std::string line) const {
+  MutexLock lock(mutex_);
+  if (lost_ > 0) {
+    const std::string lost = absl::StrCat(lost_, " lines are lost: nobody read them in time");
+    line = absl::StrCat(cut_ ? "\n" : "", TextLine("<4>", "log", lost, {}), line);
+  }
+  for (absl::string_view rest = line; !rest.empty();) {
+    if (!HasRoom()) {
+      ++lost_;
+      if (rest.size() < line.size()) cut_ = true;
+      return;
+    }
+    const ssize_t written = write(fd_, rest.data(), std::min<size_t>(rest.size(), PIPE_BUF));
+    if (written <= 0) return;
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+  lost_ = 0;
+  cut_ = false;
+}
+
+// With patience, unless it was too short not long ago.
+bool LogSink::HasRoom() const {
+  if (CXLPOOL_MUTANT("log-waits-for-its-reader")) return true;
+  const bool patient = std::chrono::steady_clock::now() >= impatient_until_;
+  pollfd room = {fd_, POLLOUT, 0};
+  if (poll(&room, 1, patient ? static_cast<int>(kReaderPatience.count()) : 0) != 0) return true;
+  impatient_until_ = std::chrono::steady_clock::now() + kImpatience;
+  return false;
 }
 
 }  // namespace cxlpool

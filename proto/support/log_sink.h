@@ -4,14 +4,21 @@
 // with it, and the journal knows whose a descriptor is even then.
 //
 // Any thread, once made. A line that the journal does not take at once goes to the descriptor; one
-// that the descriptor does not take is lost, for which there is no remedy.
+// that the descriptor does not take is lost, for which there is no remedy. Nobody is held up by a
+// reader that stands still: a pipe's has a second to make room, and then a line that finds none is
+// lost, and counted in the next one that finds some. Only a terminal may be stopped for as long as
+// its user likes.
 #ifndef CXLPOOL_PROTO_SUPPORT_LOG_SINK_H_
 #define CXLPOOL_PROTO_SUPPORT_LOG_SINK_H_
 
+#include <chrono>
+#include <cstdint>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
 #include "proto/support/log.h"
+#include "proto/support/mutex.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool {
@@ -32,12 +39,21 @@ class LogSink {
 
  private:
   bool SendEntry(const std::string& entry) const;
+  void WriteWhereThereIsRoom(std::string line) const;
+  bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int fd_;
   const bool terminal_;
   const bool is_journal_;  // The descriptor is.
   const std::string journal_socket_;
   const UniqueFd socket_;  // Not open where the descriptor is not the journal's.
+
+  // Of what is neither the journal nor a terminal.
+  mutable Mutex mutex_;
+  mutable uint64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;  // Lines, that no later one has told of yet.
+  mutable bool cut_ ABSL_GUARDED_BY(mutex_) = false;   // The first of them, in its middle.
+  // Until then a reader is not waited for: it has just been too slow.
+  mutable std::chrono::steady_clock::time_point impatient_until_ ABSL_GUARDED_BY(mutex_);
 };
 
 // One entry of the native protocol. What is beyond kMaxLogLine bytes of `message` is left out, so

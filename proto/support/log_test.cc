@@ -1,5 +1,6 @@
 #include "proto/support/log.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -8,6 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -130,6 +133,42 @@ TEST_F(JournalTest, AJournalThatDoesNotReadHoldsNobodyUp) {
   for (int i = 0; i < 2000; ++i) sink.Write(LogLevel::kInfo, "agent", text, {});
   EXPECT_THAT(ReadNow(journal_.get()), HasSubstr("MESSAGE=agent: xxx"));
   EXPECT_THAT(ReadNow(reader_.get()), HasSubstr("<6>agent: xxx"));
+}
+
+// As of a daemon in a container whose log nobody takes.
+TEST(LogSinkTest, APipeThatNobodyReadsHoldsNobodyUp) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd reader(ends[0]);
+  const UniqueFd writer(ends[1]);
+  ASSERT_EQ(fcntl(reader.get(), F_SETFL, O_NONBLOCK), 0);
+  const auto read_now = [&reader] {
+    std::string all;
+    char bytes[4096];
+    for (ssize_t got = 0; (got = read(reader.get(), bytes, sizeof(bytes))) > 0;) {
+      all.append(bytes, static_cast<size_t>(got));
+    }
+    return all;
+  };
+  const LogSink sink({.fd = writer.get()});
+  std::atomic<bool> over = false;
+  std::thread logs([&sink, &over] {
+    const std::string text(kMaxLogLine, 'x');
+    for (int i = 0; i < 200; ++i) sink.Write(LogLevel::kInfo, "agent", text, {});
+    over = true;
+  });
+  for (int i = 0; i < 1000 && !over; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(over) << "it waits for its reader";
+  EXPECT_THAT(read_now(), HasSubstr("<6>agent: xxx"));
+  while (!over) read_now();
+  logs.join();
+  sink.Write(LogLevel::kInfo, "agent", "again", {});
+  EXPECT_THAT(read_now(), testing::ContainsRegex("<4>log: 1[0-9][0-9] lines are lost: .*\n"
+                                                 "<6>agent: again\n"));
+  sink.Write(LogLevel::kInfo, "agent", "and again", {});
+  EXPECT_EQ(read_now(), "<6>agent: and again\n");
 }
 
 TEST(JournalEntryTest, ALineBreakBeginsNoOtherField) {
