@@ -1,6 +1,6 @@
 // The threads of a FabricShell: a lane for each host, one for scrubs, one for looks at the devices,
-// one for each host that a program fenced (`<fence> HOST`; it stays open and idle afterwards), and
-// one that keeps time.
+// one for each host that a program fenced (`<fence> HOST`; it stays open and idle afterwards, until
+// the host is forgotten), and one that keeps time.
 //
 // A lane runs its calls one after the other. A call that has to wait (for a proof, for a host that
 // is busy) is run again after a while, and keeps no other waiting meanwhile. Where a call's
@@ -95,7 +95,8 @@ class FabricLanes {
 
   // Ends the lane: interrupts what is under way there, answers what waits with UNAVAILABLE, and
   // waits for its thread. Not from that thread. There is none of this name: nothing is done.
-  void Close(const std::string& name);
+  // With `only_idle` one that has something to do, or runs it, stays as it is.
+  void Close(const std::string& name, bool only_idle = false);
 
   // Puts the call on its lane. RESOURCE_EXHAUSTED/FABRIC_OVERLOADED, UNAVAILABLE (the lane is not
   // open) and CANCELLED go to its `refuse`. `first`: before all others, and what is under way is

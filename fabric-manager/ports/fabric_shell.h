@@ -2,8 +2,8 @@
 //
 //   lanes      one thread for each host, one for scrubs and one for looks at the devices, so that a
 //              host that hangs keeps no other waiting. A host that a program fences has a second
-//              one for that, `<fence> HOST`, which stays open and idle afterwards. At most
-//              Options::max_waiting calls wait on a lane: FABRIC_OVERLOADED.
+//              one for that, `<fence> HOST`, which stays open and idle afterwards, until the host
+//              is forgotten. At most Options::max_waiting calls wait on a lane: FABRIC_OVERLOADED.
 //   deadlines  each call is answered by its own, exactly once, also where the backend hangs in it.
 //              One that has not begun by then never runs (FABRIC_TIMEOUT).
 //   waiting    AwaitUnbound asks for the proof again and again, and holds up no other call.
@@ -103,6 +103,7 @@ class FabricShell : public FabricDriver {
   absl::Status ConfigureNow(const FabricParts& parts);
   void Meet(const std::string& host, const std::string& life);
   void CloseLaneOf(const std::string& host);
+  static std::string FenceLaneOf(const std::string& host);
   void ForgetLater(const std::string& host, uint64_t leaving);
   void ForgetNow(const std::string& host, uint64_t leaving);
   void KeepListed(std::vector<FabricDevice>& devices) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -176,6 +176,8 @@ void FabricShell::ForgetNow(const std::string& host, uint64_t leaving) {
     std::erase_if(unbinding_, [&](const auto& entry) { return entry.first == host; });
   }
   CloseLaneOf(host);
+  // A program that does not die is not waited for: its lane stays.
+  if (!CXLPOOL_MUTANT("fence-lanes-stay")) lanes_.Close(FenceLaneOf(host), /*only_idle=*/true);
   backend_->Forget(host);
 }
 

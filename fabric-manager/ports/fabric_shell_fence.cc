@@ -189,9 +189,13 @@ void FabricShell::FenceByProgram(const std::string& host,
     run.AwaitDeath(stop_.get());
     return true;
   };
-  const std::string lane = absl::StrCat("<fence> ", host);
+  const std::string lane = FenceLaneOf(host);
   lanes_.Open(lane);
   lanes_.Submit(lane, std::move(call));
+}
+
+std::string FabricShell::FenceLaneOf(const std::string& host) {
+  return absl::StrCat("<fence> ", host);
 }
 
 }  // namespace cxlpool::fm

@@ -250,6 +250,40 @@ TEST_F(FenceProgramTest, WhatDoesNotEndIsAnsweredFor) {
   release.set_value();
 }
 
+// How many threads of this process run a lane of fences (FabricLanes::Open names them).
+size_t FenceLanes() {
+  size_t count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    count += name.rfind("fab-<fence>", 0) == 0 ? 1 : 0;
+  }
+  return count;
+}
+
+TEST_F(FenceProgramTest, ItsLaneGoesWithTheHost) {
+  Open("exit 3");
+  EXPECT_EQ(ReasonOf(Fence()), "FENCE_FAILED");
+  EXPECT_EQ(FenceLanes(), 1u);
+  Power(false);  // Nothing is bound there any more.
+  TopologyTables tables;
+  tables.devices = {{.id = "cmm-0",
+                     .serial = "serial-0",
+                     .capacity_bytes = 8 * kBareGranule,
+                     .granule_bytes = kBareGranule}};
+  tables.hosts = {{.id = "host-b"}};
+  const absl::Status configured = WaitForAnswer<absl::Status>(
+      [&](auto done) { driver_->Configure({.tables = tables, .known = {}}, std::move(done)); });
+  ASSERT_TRUE(configured.ok()) << configured;
+  for (int i = 0; i < 1000 && FenceLanes() > 0; ++i) {
+    const auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
+        [&](auto done) { driver_->Discover(std::move(done)); });
+    ASSERT_TRUE(view.ok()) << view.status();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(FenceLanes(), 0u);
+}
+
 TEST_F(FenceProgramTest, TheEndOfTheDriverEndsIt) {
   Open("sleep 1000", absl::Minutes(10));
   auto promise = std::make_shared<std::promise<absl::Status>>();
