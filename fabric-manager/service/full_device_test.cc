@@ -148,8 +148,8 @@ TEST_F(FullDeviceTest, AManagerThatDiedAmongTheseChangesGoesOnWithThem) {
 
 // The changes are so many that most of them are still to be made when it is up.
 TEST_F(FullDeviceTest, AManagerThatGoesOnWithThemOutlastsAStoreThatTakesNothing) {
-  constexpr size_t kMany = 40'000;
-  Fill(DeviceService::kFailed, kMany, kSmall);
+  constexpr size_t kMany = 6'000;
+  Fill(DeviceService::kFailed, kMany, {.max_batch_rows = 32});
   ASSERT_GT(Quarantined(), 0u);
   ASSERT_LT(Quarantined(), kMany);
   rig->store().FailNextCommit(
