@@ -209,21 +209,19 @@ absl::StatusOr<Caller> AuthorizeHost(const PeerIdentity& identity, absl::string_
 // Judges by certificate and method, before anything of the request is read. Which Regions a host
 // may touch is the planner's to say: CheckCaller and MaySee judge on the state that is planned on.
 absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view authorization,
-                                 absl::string_view path, const ViewHolder& views,
-                                 const FixedAdmins::Identities& admins) {
-  const auto access = views.GetAccessRules();
+                                 absl::string_view path, const AccessRules& access,
+                                 const FixedAdmins::Identities& admins, const ViewHolder& views) {
   const bool by_token = !authorization.empty();
-  const auto identity =
-      by_token ? IdentityOfToken(authorization, access->bindings) : IdentityOf(peer);
+  auto identity = by_token ? IdentityOfToken(authorization, access.bindings) : IdentityOf(peer);
   if (!identity.ok()) return identity.status();
   if (!CXLPOOL_MUTANT("revoked-in-sessions-only") || absl::EndsWith(path, "/Session")) {
-    absl::Status status = CheckBelieved(peer, by_token, *identity, access->revocations);
+    absl::Status status = CheckBelieved(peer, by_token, *identity, access.revocations);
     if (!status.ok()) return status;
   }
   const bool has_rule = Rules().contains(path);
   Caller caller;
   if (!peer.IsPeerAuthenticated() && !by_token) {
-    caller = Caller::Local(identity->uri);
+    caller = Caller::Local(std::move(identity->uri));
   } else {
     const bool is_operator = identity->role == Role::kOperator;
     const Proof proof = by_token      ? Proof::kToken
@@ -232,7 +230,7 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
     const bool is_fixed = admins.contains(identity->uri);
     std::optional<Granted> granted =
         is_fixed ? std::optional(Granted{PoolRole::kAdmin})
-                 : RoleOf(access->bindings, identity->uri, proof, absl::Now());
+                 : RoleOf(access.bindings, identity->uri, proof, absl::Now());
     if (granted.has_value()) {
       if (has_rule && !MayCall(granted->role, path) && !CXLPOOL_MUTANT("rules-are-not-read")) {
         return RoleNotAllowed(*identity, granted->role, path);
@@ -240,7 +238,7 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
       caller = is_fixed ? Caller::Admin(identity->uri)
                         : Caller::Bound(identity->uri, proof, *std::move(granted));
     } else if (is_operator) {
-      return NoRole(*identity, access->bindings);
+      return NoRole(*identity, access.bindings);
     } else {
       absl::StatusOr<Caller> host = AuthorizeHost(*identity, path, has_rule, views);
       if (!host.ok()) return host.status();

@@ -57,7 +57,7 @@ absl::string_view AuthorizationOf(const grpc::ServerContextBase& context);
 // ("Bearer TOKEN") or, without one, the peer's certificate; the role that is bound to that
 // identity, the rule of the method, and for hosts whether the certificate is one that is enrolled.
 // This is the only place where an identity is judged; a session's hello is then held against
-// Caller::host.
+// Caller::host. `access` and `admins` are what it goes by; `views` say which host has an identity.
 //
 // UNAUTHENTICATED/NO_IDENTITY: no certificate, or one that does not name exactly one identity;
 // BAD_TOKEN: the token is none, or none of this pool's now, which is said of all in the same words.
@@ -66,8 +66,8 @@ absl::string_view AuthorizationOf(const grpc::ServerContextBase& context);
 // NOT_ENROLLED: no host that is not retired has this identity. UNIMPLEMENTED/UNKNOWN_METHOD: only
 // to somebody who may call others.
 absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view authorization,
-                                 absl::string_view path, const ViewHolder& views,
-                                 const FixedAdmins::Identities& admins);
+                                 absl::string_view path, const AccessRules& access,
+                                 const FixedAdmins::Identities& admins, const ViewHolder& views);
 
 }  // namespace cxlpool::fm
 

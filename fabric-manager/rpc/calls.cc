@@ -149,18 +149,16 @@ void OneRequestCall::OnReadDone(bool ok) {
         Refuse(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
                "the call ended without a request", "use a client of the manager's version");
     CountEnd(ended);
-    if (calls_->hooks_.empty != nullptr) calls_->hooks_.empty(context()->peer());
+    if (calls_->hooks_.empty != nullptr) calls_->hooks_.empty(caller().origin().peer);
     Finish(ToWire(ended, *context()));
     return;
   }
   OnRequest(request_);
 }
 
-void OneRequestCall::NoteOrigin(const std::string& request_id) {
-  CallOrigin origin{context()->peer(), {}};
+void OneRequestCall::NoteRequestId(const std::string& request_id) {
   // What is no UUID is refused later, where it has to be one.
-  ParseUuid(request_id, origin.request_id);
-  admitted_.caller.SetOrigin(std::move(origin));
+  if (Uuid id; ParseUuid(request_id, id)) admitted_.caller.SetRequestId(id);
 }
 
 absl::Status OneRequestCall::PrepareToSend(size_t bytes) {
@@ -192,10 +190,8 @@ void OneRequestCall::Report(const Caller& caller, const google::protobuf::Messag
                             const absl::Status& status) const {
   if (calls_->hooks_.answered == nullptr) return;
   const auto* call = static_cast<grpc::GenericCallbackServerContext*>(admitted_.context);
-  const std::string& known = caller.origin().peer;
-  const std::string peer = known.empty() ? admitted_.context->peer() : known;
   calls_->hooks_.answered({.method = call->method(),
-                           .peer = peer,
+                           .peer = caller.origin().peer,
                            .caller = caller,
                            .tenant = caller.for_tenants() && caller.tenants().size() == 1
                                          ? absl::string_view(caller.tenants().front())
@@ -260,17 +256,25 @@ grpc::ServerGenericBidiReactor* Calls::Refused(grpc::GenericCallbackServerContex
   return RefusedCall::After(kTooBusyDelay, timer_, *context, why, &hooks_.empty, &late_);
 }
 
-absl::StatusOr<Caller> Calls::Judge(const grpc::GenericCallbackServerContext& context) const {
-  return Authorize(*context.auth_context(), AuthorizationOf(context), context.method(), *views_,
-                   *admins_.Get());
+absl::StatusOr<Caller> Calls::Judge(const grpc::GenericCallbackServerContext& context,
+                                    const AccessRules& access,
+                                    const FixedAdmins::Identities& admins) const {
+  return Authorize(*context.auth_context(), AuthorizationOf(context), context.method(), access,
+                   admins, *views_);
 }
 
-// Everything that happens before a byte of the request is asked for.
+absl::StatusOr<Caller> Calls::Judge(const grpc::GenericCallbackServerContext& context) const {
+  return Judge(context, *views_->GetAccessRules(), *admins_.Get());
+}
+
+// Everything that happens before a byte of the request is asked for. What it was judged by is held
+// against what there is once the call is among those under way, which are judged again after each
+// change: so none slips in between.
 absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
     grpc::GenericCallbackServerContext* context) {
-  const auto judged_by = views_->GetAccessRules();
+  const auto access = views_->GetAccessRules();
   const auto admins = admins_.Get();
-  absl::StatusOr<Caller> caller = Judge(*context);
+  absl::StatusOr<Caller> caller = Judge(*context, *access, *admins);
   if (CXLPOOL_MUTANT("judged-after-the-request") && !caller.ok()) caller = Caller();
   if (!caller.ok()) return caller.status();
   const auto method = methods_.find(context->method());
@@ -278,14 +282,15 @@ absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
     // There is a rule for it, and no method: a seam of ours is broken.
     return absl::InternalError(absl::StrCat(context->method(), " has a rule and is not served"));
   }
+  std::string peer = context->peer();  // gRPC makes the text anew for everybody who asks.
   if (hooks_.let_in != nullptr) {
-    if (absl::Status status = hooks_.let_in(context->peer(), *caller); !status.ok()) return status;
+    if (absl::Status status = hooks_.let_in(peer, *caller); !status.ok()) return status;
   }
   absl::StatusOr<Place> place =
       admission_->Enter(method->second.kind, *caller, context, method->second.cost);
   if (!place.ok()) return place.status();
   // A change since Authorize has not found this call among those under way.
-  if (views_->GetAccessRules() != judged_by || admins_.Get() != admins) {
+  if (views_->GetAccessRules() != access || admins_.Get() != admins) {
     const auto still = Judge(*context);
     if (!still.ok()) return still.status();
     if (!GoesOn(*still, *caller)) {
@@ -294,6 +299,7 @@ absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
                     "call again", {{"identity", caller->identity()}});
     }
   }
+  caller->SetOrigin({.peer = std::move(peer)});
   return method->second.start(
       Admitted{context, *std::move(caller), *std::move(place), method->second.meter});
 }

@@ -40,8 +40,8 @@ class Calls;
 // A call that was let in.
 struct Admitted {
   grpc::CallbackServerContext* context;
-  Caller caller;
-  Place place;  // Its place among the calls of its kind; given back when the call is over.
+  Caller caller;  // Knows where the call came from.
+  Place place;    // Its place among the calls of its kind; given back when the call is over.
   MethodMeter* meter = nullptr;  // Null: nobody counts.
 };
 
@@ -111,8 +111,8 @@ class OneRequestCall : public grpc::ServerGenericBidiReactor {
 
   grpc::CallbackServerContext* context() const { return admitted_.context; }
   const Caller& caller() const { return admitted_.caller; }
-  // Its caller says from now on which call it was: for the audit trail.
-  void NoteOrigin(const std::string& request_id);
+  // Its caller says from now on which call it was, too: for the audit trail.
+  void NoteRequestId(const std::string& request_id);
   // Before the call is finished: its caller may make the next as soon as the answer is there.
   void GiveBackPlace() { admitted_.place.GiveBack(); }
   // Before an answer of so many bytes is sent: the place of a large one is kept until it was read.
@@ -150,8 +150,9 @@ class UnaryCall final : public OneRequestCall {
  public:
   using Handler = std::function<void(UnaryCall&)>;
 
-  UnaryCall(Admitted admitted, Handler handler, const RequestLimits& limits)
-      : OneRequestCall(std::move(admitted)), handler_(std::move(handler)), limits_(limits) {}
+  // `handler` outlives it.
+  UnaryCall(Admitted admitted, const Handler& handler, const RequestLimits& limits)
+      : OneRequestCall(std::move(admitted)), handler_(handler), limits_(limits) {}
 
   using OneRequestCall::caller;
   using OneRequestCall::context;
@@ -162,9 +163,7 @@ class UnaryCall final : public OneRequestCall {
   template <typename Item>
   void NoteRefused(const Item& item, const absl::Status& status) const {
     Caller of_item = caller();
-    CallOrigin origin = of_item.origin();
-    ParseUuid(item.request_id(), origin.request_id);
-    of_item.SetOrigin(std::move(origin));
+    if (Uuid id; ParseUuid(item.request_id(), id)) of_item.SetRequestId(id);
     Report(of_item, item, status);
   }
 
@@ -188,7 +187,8 @@ class UnaryCall final : public OneRequestCall {
  private:
   void OnRequest(grpc::ByteBuffer& bytes) override {
     google::protobuf::ArenaOptions options;
-    options.start_block_size = std::clamp(bytes.Length() * 4, size_t{1} << 10, size_t{64} << 10);
+    // Room for a request that is about one Region, and for its answer.
+    options.start_block_size = std::clamp(bytes.Length() * 4, size_t{2} << 10, size_t{64} << 10);
     options.max_block_size = size_t{256} << 10;
     arena_.emplace(options);
     request_ = google::protobuf::Arena::CreateMessage<Request>(&*arena_);
@@ -197,12 +197,12 @@ class UnaryCall final : public OneRequestCall {
       return Finish(status);
     }
     // Requests that change nothing have no request_id.
-    if constexpr (requires { request_->request_id(); }) NoteOrigin(request_->request_id());
+    if constexpr (requires { request_->request_id(); }) NoteRequestId(request_->request_id());
     handler_(*this);
   }
   void OnDone() override { delete this; }
 
-  const Handler handler_;
+  const Handler& handler_;
   const RequestLimits limits_;
   std::optional<google::protobuf::Arena> arena_;
   Request* request_ = nullptr;
@@ -253,12 +253,14 @@ class Calls final : public grpc::CallbackGenericService {
   void AddUnary(const std::string& path, Service* service,
                 void (Service::*handler)(UnaryCall<Request, Response>&),
                 const RequestLimits& limits = {}) {
+    using Call = UnaryCall<Request, Response>;
+    // One for all calls. It stays as long as the table does.
+    auto answer = std::make_shared<const typename Call::Handler>(
+        [service, handler](Call& call) { (service->*handler)(call); });
     Add(
         path, Admission::Kind::kCall,
-        [this, service, handler, limits](Admitted admitted) {
-          auto* call = new UnaryCall<Request, Response>(
-              std::move(admitted), [service, handler](auto& of) { (service->*handler)(of); },
-              limits);
+        [this, answer = std::move(answer), limits](Admitted admitted) {
+          auto* call = new Call(std::move(admitted), *answer, limits);
           call->ReadRequest(this);
           return call;
         },
@@ -283,7 +285,10 @@ class Calls final : public grpc::CallbackGenericService {
 
   void WatchRoleBindings(absl::Time since);
 
-  // As whom the call may be made now.
+  // As whom the call may be made by these rules, or by those of now.
+  absl::StatusOr<Caller> Judge(const grpc::GenericCallbackServerContext& context,
+                               const AccessRules& access,
+                               const FixedAdmins::Identities& admins) const;
   absl::StatusOr<Caller> Judge(const grpc::GenericCallbackServerContext& context) const;
 
   // The method's reactor, or why there is none.

@@ -90,6 +90,7 @@ class Caller {
 
   const CallOrigin& origin() const { return origin_; }
   void SetOrigin(CallOrigin origin) { origin_ = std::move(origin); }
+  void SetRequestId(const Uuid& id) { origin_.request_id = id; }  // Of its origin.
 
   // Whether it knows the users and processes of `first_host`.
   bool knows_users_of(absl::string_view first_host) const {
