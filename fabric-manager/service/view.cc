@@ -70,7 +70,7 @@ PoolViewPtr ViewHolder::Get() const {
 }
 
 std::shared_ptr<const AccessRules> ViewHolder::GetAccessRules() const {
-  MutexLock lock(mutex_);
+  MutexLock lock(access_mutex_);
   return access_rules_;
 }
 
@@ -120,12 +120,17 @@ std::string ViewHolder::HostOfIdentity(absl::string_view identity) const {
 
 // Keeps what a commit changed, for the first reader to put into the next view: the writer's thread
 // does not build views. Where nobody reads for long it does so after all, so that what waits stays
-// bounded.
+// bounded. Access rules go first: who sees the view is judged by rules that are as late at least.
 void ViewHolder::Publish(Publication& publication) {
   const auto append = [](auto& to, auto& from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
     from.clear();
   };
+  if (publication.access_rules != nullptr) {
+    MutexLock lock(access_mutex_);
+    access_rules_.swap(publication.access_rules);
+  }
+  publication.access_rules = nullptr;
   MutexLock lock(mutex_);
   append(pending_.regions, publication.regions);
   append(pending_.tags, publication.tags);
@@ -134,7 +139,6 @@ void ViewHolder::Publish(Publication& publication) {
   pending_.revision = publication.revision;
   pending_.topology = publication.topology;
   pending_.laid_down = publication.laid_down;
-  if (publication.access_rules != nullptr) access_rules_ = publication.access_rules;
   if (std::exchange(publication.has_numbers, false)) {
     pending_.has_numbers = true;
     pending_.devices.swap(publication.devices);

@@ -122,7 +122,7 @@ struct Publication {
   std::shared_ptr<const ScarceSince> scarce_since;
   std::shared_ptr<const Topology> topology;
   std::shared_ptr<const LaidDown> laid_down;
-  std::shared_ptr<const AccessRules> access_rules;
+  std::shared_ptr<const AccessRules> access_rules;  // Null: as before.
 };
 
 // Holds the latest, and indices of tags and of hosts' identities. Any thread.
@@ -140,8 +140,8 @@ class ViewHolder {
   // Whose fabric the pool has, in every view from now on.
   void SetFabric(FabricCapabilities fabric);
 
-  // Who may what, and who is not believed any more, as of the latest publication. Costs no more
-  // than a lock.
+  // Who may what, and who is not believed any more, as of the latest publication. Another pointer
+  // after each change of them. Never waits for a view to be put together: every call asks.
   std::shared_ptr<const AccessRules> GetAccessRules() const;
 
   // Empty if there is none.
@@ -180,7 +180,9 @@ class ViewHolder {
   std::deque<std::pair<std::string, PastTrouble>> past_ ABSL_GUARDED_BY(mutex_);
   mutable Publication pending_ ABSL_GUARDED_BY(mutex_);  // All since the view was made, as one.
   mutable bool stale_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<const AccessRules> access_rules_ ABSL_GUARDED_BY(mutex_) =
+
+  mutable Mutex access_mutex_;  // Held by nobody for longer than it takes to copy a pointer.
+  std::shared_ptr<const AccessRules> access_rules_ ABSL_GUARDED_BY(access_mutex_) =
       std::make_shared<const AccessRules>();
 
   static std::shared_ptr<PoolView> MakeEmpty();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,23 @@ TEST(ViewHolderTest, TheFabricIsInEveryViewOnceItIsKnown) {
   Publication third = With("c", 3);
   views.Publish(third);
   EXPECT_EQ(views.Get()->fabric.driver, "shared");
+}
+
+TEST(ViewHolderTest, AccessRulesStayUntilOthersArePublished) {
+  ViewHolder views;
+  const auto none = views.GetAccessRules();
+  ASSERT_NE(none, nullptr);
+  Publication first = With("a", 1), second = With("b", 2), third = With("c", 3);
+  first.access_rules = std::make_shared<const AccessRules>();
+  views.Publish(first);
+  EXPECT_EQ(first.access_rules, nullptr) << "the next commit that is made of it has none";
+  const auto rules = views.GetAccessRules();
+  EXPECT_NE(rules, none);
+  views.Publish(second);
+  EXPECT_EQ(views.GetAccessRules(), rules);
+  third.access_rules = std::make_shared<const AccessRules>();
+  views.Publish(third);
+  EXPECT_NE(views.GetAccessRules(), rules) << "a call sees that they changed while it was judged";
 }
 
 TEST(ViewHolderTest, WhatIsOverIsKeptOfEachAndInAllWithinLimits) {

@@ -258,9 +258,9 @@ class Writer {
   std::map<std::string, std::string> unseen_devices_;
   bool stale_laid_down_ = true;  // An entry of the topology changed since the last view.
   std::shared_ptr<const ScarceSince> scarce_since_ = std::make_shared<const ScarceSince>();
-  std::shared_ptr<const AccessRules> access_rules_;  // As published; null: to be read anew.
-  bool stale_infos_ = true;                          // What a device or a tenant is changed since.
-  bool stale_numbers_ = true;                        // A count of bytes changed since.
+  bool stale_access_rules_ = true;  // A revocation or a binding changed since.
+  bool stale_infos_ = true;         // What a device or a tenant is changed since.
+  bool stale_numbers_ = true;       // A count of bytes changed since.
   std::shared_ptr<const std::vector<DeviceView>> device_infos_;
   std::vector<DeviceIndex> device_order_;
   std::shared_ptr<const std::vector<TenantView>> tenant_infos_;

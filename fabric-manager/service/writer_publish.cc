@@ -47,6 +47,10 @@ std::pair<std::string, RegionEnd> EndOf(const Tombstone& tombstone) {
   return {tombstone.region->id, {tombstone.gone_time, tombstone.region->state_reason}};
 }
 
+bool IsAccessRule(const Item& item) {
+  return std::holds_alternative<Revocation>(item) || std::holds_alternative<RoleBinding>(item);
+}
+
 // Whether what the pool is made of may be another because of it.
 bool IsLaidDown(const Item& item) {
   return std::holds_alternative<TopologyEntry>(item) || std::holds_alternative<Device>(item);
@@ -93,8 +97,7 @@ void Writer::PublishView() {
   const auto note = [this](const Item& item) {
     stale_infos_ |= IsInfo(item);
     stale_laid_down_ |= IsLaidDown(item);
-    if (std::holds_alternative<Revocation>(item)) access_rules_ = nullptr;
-    if (std::holds_alternative<RoleBinding>(item)) access_rules_ = nullptr;
+    stale_access_rules_ |= IsAccessRule(item);
   };
   for (size_t i = 0; i < changes_.size(); ++i) {
     for (const Item& item : inverses_[i]) {
@@ -155,10 +158,9 @@ void Writer::Publish(Publication& publication) {
   }
   publication.topology = topology_;
   publication.laid_down = laid_down_;
-  if (access_rules_ == nullptr) {
-    access_rules_ = std::make_shared<const AccessRules>(state_.access_rules());
+  if (std::exchange(stale_access_rules_, false)) {
+    publication.access_rules = std::make_shared<const AccessRules>(state_.access_rules());
   }
-  publication.access_rules = access_rules_;
   stale_numbers_ |= stale_infos_;
   if (std::exchange(stale_infos_, false)) ReadInfos();
   if (std::exchange(stale_numbers_, false)) ReadNumbers(publication);
