@@ -60,30 +60,32 @@ Target TargetOf(const Item& item, const Change& inverse) {
 }  // namespace
 
 // No record that changed is lost: it has an entry, or counts in `more` of the first one. What was
-// asked about comes first and may be a record that the change has, too.
-std::vector<AuditEntry> EntriesOf(const Audit& audit, const Change& change, const Change& inverse,
-                                  uint64_t revision) {
-  std::vector<AuditEntry> entries;
-  uint64_t counted = 0;
-  const auto add = [&](Target target) {
-    entries.push_back({.time = audit.time,
-                       .who = audit.principal,
-                       .method = audit.action,
-                       .role = audit.role,
-                       .peer = audit.origin.peer,
+// asked about comes first and may be a record that the change has, too. The last entry, which as a
+// rule is the only one, is given what they have in common; others have a copy.
+AuditEntries EntriesOf(Audit audit, const Change& change, const Change& inverse,
+                       uint64_t revision) {
+  AuditEntry common = {.time = audit.time,
+                       .who = std::move(audit.principal),
+                       .method = std::move(audit.action),
+                       .role = std::move(audit.role),
+                       .peer = std::move(audit.origin.peer),
                        .request_id = audit.origin.request_id,
-                       .target = std::move(target.name),
-                       .tenant = std::move(target.tenant),
-                       .reason = audit.reason,
-                       .revision = revision});
+                       .reason = std::move(audit.reason),
+                       .revision = revision};
+  AuditEntries entries;
+  uint64_t counted = 0;
+  const auto add = [&](Target target, bool is_last) {
+    common.target = std::move(target.name);
+    common.tenant = std::move(target.tenant);
+    entries.push_back(is_last ? std::move(common) : common);
   };
-  if (!audit.target.empty()) add({audit.target});
+  if (!audit.target.empty()) add({std::move(audit.target)}, change.empty());
   for (const Item& item : change) {
     Target target = TargetOf(item, inverse);
     const bool has_its_own = target.is_region && entries.size() < kMaxEntriesOfChange &&
                              !CXLPOOL_MUTANT("audit-names-the-first-alone");
     if (entries.empty() || has_its_own) {
-      add(std::move(target));
+      add(std::move(target), &item == &change.back());
     } else {
       ++counted;
     }

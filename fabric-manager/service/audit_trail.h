@@ -13,6 +13,7 @@
 #include <functional>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "fabric-manager/model/audit/audit_chain.h"
 #include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/service/record_codec.h"
@@ -20,12 +21,13 @@
 
 namespace cxlpool::fm {
 
+using AuditEntries = absl::InlinedVector<AuditEntry, 1>;  // As a rule there is one.
+
 // The entries of one change, whose `inverse` says what was there before: what it was asked about,
 // or its first record, and each further Region. A Region that is kept from everybody is no
 // tenant's. Beyond kMaxEntriesOfChange records are counted, as those are that are no Regions.
 // Empty: nothing was changed, and nothing asked about.
-std::vector<AuditEntry> EntriesOf(const Audit& audit, const Change& change, const Change& inverse,
-                                  uint64_t revision);
+AuditEntries EntriesOf(Audit audit, const Change& change, const Change& inverse, uint64_t revision);
 inline constexpr size_t kMaxEntriesOfChange = 256;
 
 class AuditTrail {

@@ -347,9 +347,8 @@ std::shared_ptr<Region> RegionOfMl(const std::string& id) {
 
 TEST(EntriesOfTest, SayWhatWasErasedAndHowManyMore) {
   const Audit audit{absl::FromUnixSeconds(5), "manager", "gone", "why"};
-  std::vector<AuditEntry> entries =
-      EntriesOf(audit, {Erased{8}, Erased{9}},
-                {Tenant{.key = 9, .id = "b"}, Tenant{.key = 8, .id = "a"}}, 17);
+  AuditEntries entries = EntriesOf(audit, {Erased{8}, Erased{9}},
+                                   {Tenant{.key = 9, .id = "b"}, Tenant{.key = 8, .id = "a"}}, 17);
   ASSERT_EQ(entries.size(), 1u);
   EXPECT_EQ(entries[0].target, "tenants/a");
   EXPECT_EQ(entries[0].more, 1u);
@@ -370,13 +369,15 @@ TEST(EntriesOfTest, NameWhatWasAskedAboutAndEachRegion) {
   for (int i = 0; i < 300; ++i) {
     change.push_back(RegionPtr(RegionOfMl(absl::StrCat("kv-", i))));
   }
-  const std::vector<AuditEntry> entries = EntriesOf(audit, change, change, 17);
+  const AuditEntries entries = EntriesOf(audit, change, change, 17);
   ASSERT_EQ(entries.size(), kMaxEntriesOfChange);
   EXPECT_EQ(entries[0].target, "hosts/host-a");
   EXPECT_EQ(entries[0].tenant, "");
   EXPECT_EQ(entries[1].target, "regions/kv-0");
   EXPECT_EQ(entries[1].tenant, "ml");
   EXPECT_EQ(entries[1].reason, "it hangs");
+  EXPECT_EQ(entries[255].who, "alice");
+  EXPECT_EQ(entries[255].method, "FenceHost");
   EXPECT_EQ(entries[0].more, 301u - 255u) << "the tenant, and what is too much";
   EXPECT_EQ(EntriesOf(audit, {}, {}, 17).size(), 1u);
   audit.target.clear();
@@ -390,7 +391,7 @@ TEST(EntriesOfTest, WhatIsKeptFromEverybodyIsNoTenants) {
   kept->tenant = kDefaultTenant;
   const Audit audit{absl::FromUnixSeconds(5), "manager", "gone", "why"};
   const Change change = {RegionPtr(RegionOfMl("kv")), RegionPtr(kept)};
-  const std::vector<AuditEntry> entries = EntriesOf(audit, change, change, 17);
+  const AuditEntries entries = EntriesOf(audit, change, change, 17);
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[0].tenant, "ml");
   EXPECT_EQ(entries[1].target, "regions/bad-cmm-0-17");

@@ -296,7 +296,8 @@ std::string EncodeEntries(const std::vector<AuditEntry>& entries) {
   pb::AuditEntriesRecord& record = *in_place;
   const auto text = [](const std::string& in) {
     std::string out = Text(in);
-    return out.size() <= kMaxAuditText ? out : CutText(out, kMaxAuditText);
+    if (out.size() > kMaxAuditText) out = CutText(out, kMaxAuditText);
+    return out;
   };
   // Many calls of one group are of one caller: what is as in the entry before is left out.
   const AuditEntry none = {.time = absl::UnixEpoch(), .who = "", .method = ""};
@@ -310,11 +311,11 @@ std::string EncodeEntries(const std::vector<AuditEntry>& entries) {
     out.set_target(text(in.target));
     out.set_more(in.more);
     if (in.tenant != before->tenant) out.set_tenant(text(in.tenant));
-    out.set_reason(text(in.reason));
+    if (!in.reason.empty()) out.set_reason(text(in.reason));
     out.set_revision(in.revision);
     if (in.role != before->role) out.set_role(text(in.role));
     if (in.peer != before->peer) out.set_peer(text(in.peer));
-    out.set_outcome(text(in.outcome));
+    if (!in.outcome.empty()) out.set_outcome(text(in.outcome));
     before = &in;
   }
   return record.SerializeAsString();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <future>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -381,7 +380,8 @@ void Writer::PlanAll(Pending& pending) {
     absl::StatusOr<Proposal> proposal = pending.plan
                                             ? std::move(pending.plan)(state_, context_)
                                             : pending.plan_item(pending.next, state_, context_);
-    planned.answers.push_back(PlanOne(pending.audit, std::move(proposal), revision));
+    Audit audit = pending.batch != nullptr ? pending.audit : std::move(pending.audit);
+    planned.answers.push_back(PlanOne(std::move(audit), std::move(proposal), revision));
     // What only the trail tells rests on the commit, too.
     const bool has_entry =
         trail_.row_bytes() != noted_bytes && !CXLPOOL_MUTANT("done-without-its-entry");
@@ -406,7 +406,7 @@ void Writer::SetTimes(Proposal& proposal) {
 
 // Judges one proposal and, where it can be made, applies it to the state and puts its records into
 // the commit under way. A proposal that is refused has changed nothing.
-absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Proposal> proposal,
+absl::StatusOr<Committed> Writer::PlanOne(Audit audit, absl::StatusOr<Proposal> proposal,
                                           uint64_t revision) {
   if (!proposal.ok()) return proposal.status();
   SetTimes(*proposal);
@@ -425,7 +425,7 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
     // change.
     const bool former = CXLPOOL_MUTANT("fence-is-told-at-a-former-revision");
     const size_t noted = trail_.entries();
-    NoteDone(audit, *proposal, /*inverse=*/{}, former ? revision_ : revision);
+    NoteDone(std::move(audit), *proposal, /*inverse=*/{}, former ? revision_ : revision);
     if (trail_.entries() > noted && !former) revision_ = committed.revision = revision;
     return committed;
   }
@@ -464,16 +464,16 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
     const auto* before = std::get_if<RegionPtr>(&item);
     undurable_.try_emplace(KeyOf(item), before == nullptr ? nullptr : *before);
   }
-  NoteDone(audit, *proposal, *inverse, revision);
+  NoteDone(std::move(audit), *proposal, *inverse, revision);
   changes_.push_back(std::move(proposal->change));
   inverses_.push_back(*std::move(inverse));
   return committed;
 }
 
 // Puts what a proposal did into the trail.
-void Writer::NoteDone(const Audit& audit, const Proposal& proposal, const Change& inverse,
+void Writer::NoteDone(Audit audit, const Proposal& proposal, const Change& inverse,
                       uint64_t revision) {
-  for (AuditEntry& entry : EntriesOf(audit, proposal.change, inverse, revision)) {
+  for (AuditEntry& entry : EntriesOf(std::move(audit), proposal.change, inverse, revision)) {
     if (!proposal.request_id.empty()) entry.request_id = proposal.request_id;
     trail_.Note(std::move(entry));
   }

@@ -193,10 +193,9 @@ class Writer {
   Planned Begin(Pending& pending);
   void PlanAll(Pending& pending);
   void SetTimes(Proposal& proposal);
-  absl::StatusOr<Committed> PlanOne(const Audit& audit, absl::StatusOr<Proposal> proposal,
+  absl::StatusOr<Committed> PlanOne(Audit audit, absl::StatusOr<Proposal> proposal,
                                     uint64_t revision);
-  void NoteDone(const Audit& audit, const Proposal& proposal, const Change& inverse,
-                uint64_t revision);
+  void NoteDone(Audit audit, const Proposal& proposal, const Change& inverse, uint64_t revision);
   Finished FinishGroup(const absl::Status& status);
   void CountGroup();
   void Tell(Finished finished);
