@@ -151,8 +151,12 @@ void ViewHolder::Publish(Publication& publication) {
     publication.tenants.clear();
   }
   stale_ = true;
-  // Hosts too: their heartbeats are shown while nobody looks.
-  if (pending_.regions.size() + pending_.hosts.size() > kMaxPending) Merge();
+  if (Waiting() > kMaxPending) Merge();
+}
+
+void ViewHolder::CatchUp() {
+  MutexLock lock(mutex_);
+  if (Waiting() >= kManyPending) Merge();
 }
 
 // What is published and not merged yet goes into this view as into the one before.

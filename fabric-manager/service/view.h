@@ -137,6 +137,10 @@ class ViewHolder {
   // Leaves the lists of `publication` empty, with room for the next.
   void Publish(Publication& publication);
 
+  // Puts the next view together where much waits for a reader who has not come. For the writer, at
+  // a moment when nobody waits for it: then Publish seldom has to.
+  void CatchUp();
+
   // Whose fabric the pool has, in every view from now on.
   void SetFabric(FabricCapabilities fabric);
 
@@ -159,12 +163,18 @@ class ViewHolder {
   std::string HostOfIdentity(absl::string_view identity) const;
 
  private:
-  // Beyond it the writer puts them together itself.
+  // What waits for a reader. From so much on the writer puts it together itself, when it has
+  // nothing more urgent to do; beyond the other, whatever it has to do.
+  static constexpr size_t kManyPending = 1024;
   static constexpr size_t kMaxPending = 8192;
   static constexpr size_t kMaxEnds = 4096;  // The latest.
   static constexpr size_t kMaxPast = 4096;  // The latest, and as many of one host or device:
   static constexpr size_t kMaxPastOfOne = 16;
 
+  // Hosts too: their heartbeats are shown while nobody looks.
+  size_t Waiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return pending_.regions.size() + pending_.hosts.size();
+  }
   void Merge() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MergeHost(PoolView& view, std::shared_ptr<const HostView> host) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -52,6 +52,27 @@ TEST(ViewHolderTest, AViewThatNobodyKeepsBecomesTheNextOne) {
   EXPECT_EQ(views.Get()->regions.size(), 2u);
 }
 
+// Shown by what a reader's view does to the next one: that which was put together while it was kept
+// is another.
+TEST(ViewHolderTest, TheWriterCatchesUpWhereMuchWaits) {
+  const auto is_put_together = [](int regions) {
+    ViewHolder views;
+    PoolViewPtr kept = views.Get();
+    const PoolView* const before = kept.get();
+    for (int i = 0; i < regions; ++i) {
+      Publication publication = With("r" + std::to_string(i), static_cast<uint64_t>(i) + 1);
+      views.Publish(publication);
+    }
+    views.CatchUp();
+    kept.reset();
+    const PoolViewPtr after = views.Get();
+    EXPECT_EQ(after->regions.size(), static_cast<size_t>(regions));
+    return after.get() != before;
+  };
+  EXPECT_FALSE(is_put_together(1)) << "that is left to the first reader";
+  EXPECT_TRUE(is_put_together(1024));
+}
+
 TEST(ViewHolderTest, TheFabricIsInEveryViewOnceItIsKnown) {
   ViewHolder views;
   Publication first = With("a", 1), second = With("b", 2);

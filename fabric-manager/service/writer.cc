@@ -317,8 +317,7 @@ void Writer::SubmitBatch(Audit audit, size_t count, PlanItemFn plan, OutcomesDon
     return;
   }
   CXLPOOL_CHECK(count <= options_.max_group, "a batch of ", count,
-                " items is no group: it would "
-                "wait for ever");
+                " items is no group: it would wait for ever");
   auto pending = std::make_unique<Pending>();
   pending->audit = std::move(audit);
   pending->count = count;
@@ -583,6 +582,7 @@ void Writer::Pump() {
       Finished finished = FinishGroup(status);
       Pump();  // The next group is made durable while this one is answered.
       Tell(std::move(finished));
+      views_->CatchUp();
     };
     lone ? executor_->RunOrPost(std::move(finish)) : executor_->Post(std::move(finish));
   });
