@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -71,7 +72,7 @@ absl::Status CheckTenantsRights(const PoolState& state, const AllocateSpec& spec
 // who knows the host's users says which of them asks.
 absl::Status CheckRights(const PoolState& state, const AllocateSpec& spec) {
   const Caller& caller = spec.caller;
-  const std::string who = spec.request.id.principal.str();
+  const std::string& who = spec.request.id.principal.str();
   const bool names_user = spec.owner.has_value() || spec.maker_uid.has_value();
   if (names_user && !caller.knows_users_of(spec.host) && !CXLPOOL_MUTANT("anybody-names-owners")) {
     return Refuse(absl::StatusCode::kPermissionDenied, "OWNER_NOT_YOURS",
@@ -224,8 +225,8 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
     region->state = RegionState::kReserved;
     region->attachments.push_back(*std::move(attachment));
   }
-  plan.region = region;
-  plan.change = {RegionPtr(region)};
+  plan.region = std::move(region);
+  plan.change.emplace_back(plan.region);
   return plan;
 }
 
