@@ -291,34 +291,42 @@ std::string EncodePool(const PoolMeta& meta) {
   return record.SerializeAsString();
 }
 
+// One message stands for each entry in turn, so that its texts keep their room: to make them anew
+// takes longer than to encode them. Records that stand one behind the other are read as one that
+// has the entries of all.
 std::string EncodeEntries(const std::vector<AuditEntry>& entries) {
-  InPlace<pb::AuditEntriesRecord> in_place;
-  pb::AuditEntriesRecord& record = *in_place;
-  const auto text = [](const std::string& in) {
-    std::string out = Text(in);
-    if (out.size() > kMaxAuditText) out = CutText(out, kMaxAuditText);
-    return out;
+  pb::AuditEntriesRecord record;
+  pb::AuditEntryRecord& out = *record.add_entries();
+  const auto put = [](const std::string& in, std::string* text) {
+    *text = in;
+    MakeUtf8(*text);
+    if (text->size() > kMaxAuditText) *text = CutText(*text, kMaxAuditText);
   };
+  std::string bytes;
   // Many calls of one group are of one caller: what is as in the entry before is left out.
   const AuditEntry none = {.time = absl::UnixEpoch(), .who = "", .method = ""};
   const AuditEntry* before = &none;
   for (const AuditEntry& in : entries) {
-    pb::AuditEntryRecord& out = *record.add_entries();
+    out.Clear();
     if (in.time != before->time) out.set_time_unix_us(Micros(in.time));
-    if (in.who != before->who) out.set_who(text(in.who));
-    if (in.method != before->method) out.set_method(text(in.method));
-    if (!in.request_id.empty()) out.set_request_id(in.request_id.str());
-    out.set_target(text(in.target));
+    if (in.who != before->who) put(in.who, out.mutable_who());
+    if (in.method != before->method) put(in.method, out.mutable_method());
+    if (!in.request_id.empty()) {
+      const absl::string_view id = in.request_id.bytes();
+      out.mutable_request_id()->assign(id.data(), id.size());
+    }
+    put(in.target, out.mutable_target());
     out.set_more(in.more);
-    if (in.tenant != before->tenant) out.set_tenant(text(in.tenant));
-    if (!in.reason.empty()) out.set_reason(text(in.reason));
+    if (in.tenant != before->tenant) put(in.tenant, out.mutable_tenant());
+    put(in.reason, out.mutable_reason());
     out.set_revision(in.revision);
-    if (in.role != before->role) out.set_role(text(in.role));
-    if (in.peer != before->peer) out.set_peer(text(in.peer));
-    if (!in.outcome.empty()) out.set_outcome(text(in.outcome));
+    if (in.role != before->role) put(in.role, out.mutable_role());
+    if (in.peer != before->peer) put(in.peer, out.mutable_peer());
+    put(in.outcome, out.mutable_outcome());
+    record.AppendToString(&bytes);
     before = &in;
   }
-  return record.SerializeAsString();
+  return bytes;
 }
 
 }  // namespace cxlpool::fm

@@ -44,15 +44,19 @@ std::string CutText(absl::string_view text, size_t max_bytes) {
 
 std::string Utf8Text(absl::string_view text) {
   std::string out(text);
+  MakeUtf8(out);
+  return out;
+}
+
+void MakeUtf8(std::string& text) {
   char any = 0;
   for (const char c : text) any = static_cast<char>(any | c);
-  if (static_cast<unsigned char>(any) < 0x80) return out;
-  for (size_t at = 0; at < out.size();) {
-    const size_t size = CharacterBytes(absl::string_view(out).substr(at));
-    if (size == 0) out[at] = '?';
+  if (static_cast<unsigned char>(any) < 0x80) return;
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = CharacterBytes(absl::string_view(text).substr(at));
+    if (size == 0) text[at] = '?';
     at += std::max<size_t>(size, 1);
   }
-  return out;
 }
 
 std::string UtcText(absl::Time time) {

@@ -18,6 +18,7 @@ std::string CutText(absl::string_view text, size_t max_bytes);
 // `text` with a '?' for each byte that is no part of a UTF-8 character: a message with such a
 // string cannot be read again.
 std::string Utf8Text(absl::string_view text);
+void MakeUtf8(std::string& text);  // The same in place.
 
 // "2026-11-26T22:10:15Z" (RFC 3339, whole seconds).
 std::string UtcText(absl::Time time);
