@@ -11,12 +11,6 @@
 namespace cxlpool::fm {
 namespace {
 
-// Without a division where one unit is a multiple of the other, as nearly always.
-uint64_t UnitTogether(uint64_t a, uint64_t b) {
-  if (b == 0 || a == b) return a;
-  return CommonUnit(a, b).value_or(UINT64_MAX);
-}
-
 // Only kIsolate keeps away from anybody. Where the caller left the policy to the pool, it is
 // another one as a rule, and who asked to be apart must not believe to be.
 absl::Status CheckIsolateFrom(const ExtentRequest& request) {
@@ -182,7 +176,8 @@ absl::StatusOr<PlacedExtents> PlaceExtents(const PoolState& state, const ExtentR
   const PlacementPolicy& policy = PolicyOf(request);
   if (absl::Status status = policy.Check(request); !status.ok()) return status;
   if (absl::Status status = CheckIsolateFrom(request); !status.ok()) return status;
-  const uint64_t unit_bytes = UnitTogether(request.unit_bytes, state.limits().extent_granule_bytes);
+  const uint64_t unit_bytes =
+      CommonUnit(request.unit_bytes, state.limits().extent_granule_bytes).value_or(UINT64_MAX);
   if (&policy == &PackPolicy()) {
     if (auto placed = PackAtOnce(state, request, unit_bytes); placed.has_value()) {
       return *std::move(placed);

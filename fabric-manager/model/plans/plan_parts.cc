@@ -1,6 +1,7 @@
 #include "fabric-manager/model/plans/plan_parts.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "absl/strings/escaping.h"
@@ -428,11 +429,15 @@ absl::Status CheckTenant(const PoolState& state, absl::string_view label, const 
 absl::StatusOr<uint64_t> UnitFor(const PoolState& state, absl::string_view host, Mode mode,
                                  bool others) {
   std::optional<uint64_t> unit = state.limits().extent_granule_bytes;
-  for (const auto& [id, known] : state.hosts()) {
+  const auto& hosts = state.hosts();
+  auto it = others ? hosts.begin() : hosts.find(host);
+  const auto end = others || it == hosts.end() ? hosts.end() : std::next(it);
+  for (; it != end; ++it) {
+    const auto& [id, known] = *it;
     const HostRuntime& runtime = state.Runtime(id);
     // A host that is unfit attaches nothing: its unit is nobody's concern.
     const bool counts = runtime.online && !known.retired && runtime.unfit_reason.empty();
-    const bool wanted = id == host || (others && counts);
+    const bool wanted = id == host || counts;
     if (wanted) unit = CommonUnit(*unit, runtime.region_granule_bytes);
     if (unit && id == host && mode == Mode::kSystemRam) {
       unit = CommonUnit(*unit, runtime.memory_block_bytes);

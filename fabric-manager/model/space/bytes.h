@@ -29,7 +29,8 @@ inline std::optional<uint64_t> RoundUp(uint64_t bytes, uint64_t unit) {
 
 // The smallest unit that is a multiple of both; 0 counts as "no demand". Nothing on overflow.
 inline std::optional<uint64_t> CommonUnit(uint64_t a, uint64_t b) {
-  if (a == 0 || b == 0) return a + b;
+  if (a == b || b == 0) return a;  // Without a division, as nearly always.
+  if (a == 0) return b;
   const uint64_t factor = b / std::gcd(a, b);
   if (a > UINT64_MAX / factor) return std::nullopt;
   return a * factor;
