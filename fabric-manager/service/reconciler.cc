@@ -298,12 +298,14 @@ void Reconciler::StepRegion(const Region& region) {
     case RegionMoveKind::kNone:
       return;
     case RegionMoveKind::kSetState:
-      recorder_.Submit(region.key, std::string(ToString(move.state)), region.state_reason,
-                       [from = region.state, to = move.state](Region& edited, PlanContext&) {
-                         if (edited.state != from) return false;
-                         edited.state = to;
-                         return true;
-                       });
+      recorder_.Submit(
+          region.key, std::string(ToString(move.state)), region.state_reason,
+          [from = region.state, to = move.state](Region& edited, PlanContext& context) {
+            if (edited.state != from) return false;
+            edited.state = to;
+            edited.state_since = context.now;
+            return true;
+          });
       return;
     case RegionMoveKind::kScrub:
       scrubs_.Begin(region, move);

@@ -97,8 +97,9 @@ absl::Status CheckWord(const PoolState& state, const Region& region, const Relea
 constexpr size_t kMaxReason = 512;
 
 // `request_id`: of who asked for it; empty: nobody.
-void StartRelease(Region& region, const std::string& why, const Uuid& request_id) {
+void StartRelease(Region& region, const std::string& why, const Uuid& request_id, absl::Time now) {
   region.state = RegionState::kReleasing;
+  region.state_since = now;
   region.state_reason.clear();
   // Whatever was joining or leaving goes down with the rest.
   region.tail_extents = 0;
@@ -158,7 +159,7 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
   // The operator's word is of the bytes themselves: they may be used again.
   if (spec.force && KeepsBadAlone(**found)) edited->bad.clear();
   if (!GoesDownAlready(**found)) {
-    StartRelease(*edited, "the Region is released", spec.request.id.id);
+    StartRelease(*edited, "the Region is released", spec.request.id.id, context.now);
   }
   if (spec.force) {
     edited->forced = true;
@@ -178,7 +179,7 @@ Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time,
     return {};
   }
   auto edited = Edit(**found, Request{}, context);
-  StartRelease(*edited, "LEASE_EXPIRED: nobody renewed it", Uuid());
+  StartRelease(*edited, "LEASE_EXPIRED: nobody renewed it", Uuid(), context.now);
   if (CXLPOOL_MUTANT("expiry-is-proof")) edited->attachments.clear();
   edited->state_reason = "LEASE_EXPIRED: nobody renewed it in time";
   return {RegionPtr(edited)};

@@ -163,8 +163,8 @@ void Attachment::TurnDown(const std::string& why, const Uuid& request) {
   request_id = request;
 }
 
-// Only a Region of which a time changes is copied. One that is new has its times already where it
-// was made for a caller who waits.
+// Only a Region of which a time changes is copied. What every Region goes through sets its time by
+// itself: made, released, scrubbed.
 RegionPtr WithTimes(RegionPtr region, const Region* before, absl::Time now) {
   std::shared_ptr<Region> edited;
   const auto edit = [&]() -> Region& {
