@@ -206,7 +206,7 @@ void PoolRpc::AllocateRegion(
   const bool dry = call.request().validate_only();
   Change(
       call,
-      [this, dry](AllocateSpec spec, auto done) {
+      [this, dry](AllocateSpec&& spec, auto done) {
         service_->Allocate(std::move(spec), dry, std::move(done));
       },
       [this, dry, &call](const Committed& planned) {
@@ -245,20 +245,20 @@ void PoolRpc::ListRegionHolders(
 }
 
 void PoolRpc::AttachRegion(UnaryCall<v1::AttachRegionRequest, v1::AttachRegionResponse>& call) {
-  Change(call, [this, &call](AttachSpec spec, auto done) {
+  Change(call, [this, &call](AttachSpec&& spec, auto done) {
     const bool dry = call.request().validate_only() && !CXLPOOL_MUTANT("dry-run-attaches");
     service_->Attach(std::move(spec), dry, std::move(done));
   });
 }
 
 void PoolRpc::DetachRegion(UnaryCall<v1::DetachRegionRequest, v1::DetachRegionResponse>& call) {
-  Change(call, [this](DetachSpec spec, auto done) {
+  Change(call, [this](DetachSpec&& spec, auto done) {
     service_->Detach(std::move(spec), std::move(done));
   });
 }
 
 void PoolRpc::ReleaseRegion(UnaryCall<v1::ReleaseRegionRequest, v1::ReleaseRegionResponse>& call) {
-  Change(call, [this](ReleaseSpec spec, auto done) {
+  Change(call, [this](ReleaseSpec&& spec, auto done) {
     service_->Release(std::move(spec), std::move(done));
   });
 }
@@ -271,21 +271,22 @@ void PoolRpc::BatchReleaseRegions(
 }
 
 void PoolRpc::ResizeRegion(UnaryCall<v1::ResizeRegionRequest, v1::ResizeRegionResponse>& call) {
-  Change(call, [this, &call](ResizeSpec spec, auto done) {
+  Change(call, [this, &call](ResizeSpec&& spec, auto done) {
     const bool dry = call.request().validate_only() && !CXLPOOL_MUTANT("dry-run-resizes");
     service_->Resize(std::move(spec), dry, std::move(done));
   });
 }
 
 void PoolRpc::RenameRegion(UnaryCall<v1::RenameRegionRequest, v1::RenameRegionResponse>& call) {
-  Change(call, [this](RenameSpec spec, auto done) {
+  Change(call, [this](RenameSpec&& spec, auto done) {
     service_->Rename(std::move(spec), std::move(done));
   });
 }
 
 void PoolRpc::RenewRegion(UnaryCall<v1::RenewRegionRequest, v1::RenewRegionResponse>& call) {
-  Change(call,
-         [this](RenewSpec spec, auto done) { service_->Renew(std::move(spec), std::move(done)); });
+  Change(call, [this](RenewSpec&& spec, auto done) {
+    service_->Renew(std::move(spec), std::move(done));
+  });
 }
 
 void PoolRpc::GetCapacity(UnaryCall<v1::GetCapacityRequest, v1::Capacity>& call) {

@@ -15,11 +15,12 @@ namespace {
 
 // "insecure" or nothing at all: no TLS on this connection. Everything else must show a certificate.
 bool IsWithoutTls(const grpc::AuthContext& context) {
-  const auto types = context.FindPropertyValues(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
-  for (const grpc::string_ref& type : types) {
+  static const auto& kType = *new std::string(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
+  if (context.IsPeerAuthenticated()) return false;
+  for (const grpc::string_ref& type : context.FindPropertyValues(kType)) {
     if (type != "insecure" && !CXLPOOL_MUTANT("no-certificate-is-local")) return false;
   }
-  return !context.IsPeerAuthenticated();
+  return true;
 }
 
 }  // namespace
