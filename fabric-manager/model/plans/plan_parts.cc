@@ -1,7 +1,6 @@
 #include "fabric-manager/model/plans/plan_parts.h"
 
 #include <algorithm>
-#include <iterator>
 #include <memory>
 
 #include "absl/strings/escaping.h"
@@ -31,6 +30,15 @@ std::string KeptId(const PoolState& state, absl::string_view prefix, absl::strin
     id += number;
     if (state.FindRegionById(id) == nullptr) return id;
   }
+}
+
+// The first of the hosts that may attach something and have this granule.
+std::string HostWithGranule(const PoolState& state, uint64_t granule_bytes) {
+  for (const auto& [id, host] : state.hosts()) {
+    const HostRuntime& runtime = state.Runtime(id);
+    if (runtime.region_granule_bytes == granule_bytes && MayAttach(host, runtime)) return id;
+  }
+  return "";
 }
 
 }  // namespace
@@ -425,29 +433,29 @@ absl::Status CheckTenant(const PoolState& state, absl::string_view label, const 
 }
 
 // The least common multiple of the pool's granule and of what the hosts report: a Region that fits
-// the first host must fit those that it is attached to later.
+// the first host must fit those that it is attached to later. Does not look at each of them: there
+// may be thousands.
 absl::StatusOr<uint64_t> UnitFor(const PoolState& state, absl::string_view host, Mode mode,
                                  bool others) {
+  const auto mismatch = [&](const std::string& id) {
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "GRANULE_MISMATCH",
+        absl::StrCat("no size is a multiple of what the hosts report; host \"", id,
+                     "\" has regions of ", FormatBytes(state.Runtime(id).region_granule_bytes)),
+        "see `cxlpool host list`, and fix that host's agent", {{"host", id}});
+  };
   std::optional<uint64_t> unit = state.limits().extent_granule_bytes;
-  const auto& hosts = state.hosts();
-  auto it = others ? hosts.begin() : hosts.find(host);
-  const auto end = others || it == hosts.end() ? hosts.end() : std::next(it);
-  for (; it != end; ++it) {
-    const auto& [id, known] = *it;
-    const HostRuntime& runtime = state.Runtime(id);
-    // A host that is unfit attaches nothing: its unit is nobody's concern.
-    const bool counts = runtime.online && !known.retired && runtime.unfit_reason.empty();
-    const bool wanted = id == host || counts;
-    if (wanted) unit = CommonUnit(*unit, runtime.region_granule_bytes);
-    if (unit && id == host && mode == Mode::kSystemRam) {
-      unit = CommonUnit(*unit, runtime.memory_block_bytes);
-    }
-    if (!unit) {
-      return Refuse(absl::StatusCode::kFailedPrecondition, "GRANULE_MISMATCH",
-                    absl::StrCat("no size is a multiple of what the hosts report; host \"", id,
-                                 "\" has regions of ", FormatBytes(runtime.region_granule_bytes)),
-                    "see `cxlpool host list`, and fix that host's agent", {{"host", id}});
-    }
+  const Host* const own = state.FindHost(host);
+  if (own != nullptr) {
+    const HostRuntime& runtime = state.Runtime(host);
+    unit = CommonUnit(*unit, runtime.region_granule_bytes);
+    if (unit && mode == Mode::kSystemRam) unit = CommonUnit(*unit, runtime.memory_block_bytes);
+    if (!unit) return mismatch(own->id);
+  }
+  if (!others) return *unit;
+  for (const auto& [granule_bytes, hosts] : state.host_granules()) {
+    unit = CommonUnit(*unit, granule_bytes);
+    if (!unit) return mismatch(HostWithGranule(state, granule_bytes));
   }
   return *unit;
 }

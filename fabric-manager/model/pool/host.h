@@ -123,6 +123,11 @@ struct HostRuntime {
 };
 using HostRuntimePtr = std::shared_ptr<const HostRuntime>;
 
+// Whether it is there to take memory now. What a host that is not would want is nobody's concern.
+inline bool MayAttach(const Host& host, const HostRuntime& runtime) {
+  return runtime.online && !host.retired && runtime.unfit_reason.empty();
+}
+
 // The `wrong_since` of `after`, which takes the place of `before` now: what was wrong before keeps
 // its time. An agent is away since it was last heard; one that never came is not missed. Devices
 // that a host does not reach are not taken for reached while it cannot be asked, nor as soon as its

@@ -246,6 +246,7 @@ absl::StatusOr<Item> PoolState::EraseNamed(Key key) {
   switch (kind) {
     case Kind::kHost: {
       const Host host = hosts_.at(id);
+      CountGranule(id, false);
       if (!host.retired) by_identity_.erase(host.identity);
       hosts_.erase(id);
       before = host;
@@ -387,7 +388,9 @@ absl::StatusOr<Item> PoolState::PutHost(const Host& host) {
     if (!it->second.retired) by_identity_.erase(it->second.identity);
   }
   if (!host.retired) by_identity_[host.identity] = host.id;
+  CountGranule(host.id, false);
   hosts_[host.id] = host;
+  CountGranule(host.id, true);
   named_[host.key] = {Kind::kHost, host.id};
   return before;
 }
@@ -515,7 +518,23 @@ const HostRuntimePtr& PoolState::RuntimeOf(absl::string_view host) const {
 }
 
 void PoolState::SetRuntime(absl::string_view host, HostRuntime runtime) {
+  CountGranule(host, false);
   runtimes_[std::string(host)] = std::make_shared<const HostRuntime>(std::move(runtime));
+  CountGranule(host, true);
+}
+
+void PoolState::CountGranule(absl::string_view host, bool there) {
+  const Host* const known = FindHost(host);
+  const HostRuntime& runtime = Runtime(host);
+  if (known == nullptr || !MayAttach(*known, runtime)) return;
+  if (there) {
+    ++host_granules_[runtime.region_granule_bytes];
+    return;
+  }
+  const auto counted = host_granules_.find(runtime.region_granule_bytes);
+  CXLPOOL_CHECK(counted != host_granules_.end(), "the granule of host \"", host,
+                "\" is not counted");
+  if (--counted->second == 0) host_granules_.erase(counted);
 }
 
 void PoolState::ForgetAgent(absl::string_view host) {
@@ -575,6 +594,8 @@ absl::Status PoolState::CheckInvariants() const {
   for (const auto& [key, tombstone] : tombstones_.all()) change.push_back(tombstone);
   if (absl::Status built = fresh.Restore(change); !built.ok()) return built;
 
+  for (const auto& [id, host] : hosts_) fresh.SetRuntime(id, Runtime(id));
+  if (fresh.host_granules_ != host_granules_) return Broken("the count of granules differs");
   if (fresh.requests_ != requests_) return Broken("the index of requests differs");
   if (fresh.by_identity_ != by_identity_) return Broken("the index by identity differs");
   if (fresh.named_ != named_) return Broken("the index of hosts and devices differs");

@@ -82,6 +82,9 @@ class PoolState {
   // Default-made if unknown. The pointer is never null, and what it points to never changes.
   const HostRuntime& Runtime(absl::string_view host) const { return *RuntimeOf(host); }
   const HostRuntimePtr& RuntimeOf(absl::string_view host) const;
+  // What the hosts that may attach something now have as region_granule_bytes, and how many of them
+  // each: few values, of however many hosts.
+  const std::map<uint64_t, size_t>& host_granules() const { return host_granules_; }
   const std::vector<OccupiedSlot>& Occupied(absl::string_view host) const {  // In order of slot.
     return attachments_.Occupied(host);
   }
@@ -182,6 +185,8 @@ class PoolState {
   absl::StatusOr<Item> Erase(Key key);
   absl::StatusOr<Item> EraseNamed(Key key);
 
+  // Counts the granule of the host, as it is now, or takes it out of the count.
+  void CountGranule(absl::string_view host, bool there);
   absl::Status CheckHostsOf(const Change& change, const Change& inverse) const;
   absl::Status CheckNewKey(Key key, absl::string_view id) const;
   absl::Status Index(const RegionPtr& region, unsigned indices);  // In all of them or in none.
@@ -200,6 +205,7 @@ class PoolState {
   RequestIndex requests_;  // Of Regions and of tombstones.
   AttachmentIndex attachments_;
   absl::node_hash_map<std::string, HostRuntimePtr> runtimes_;
+  std::map<uint64_t, size_t> host_granules_;
   absl::flat_hash_map<std::string, std::string> by_identity_;  // Of hosts not retired.
   absl::flat_hash_map<Key, std::pair<Kind, std::string>> named_;
   std::set<std::string> topology_names_;  // Of entries that are no links.

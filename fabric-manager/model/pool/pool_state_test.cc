@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 
 #include "test/model/model_rig.h"
@@ -269,6 +270,29 @@ TEST_F(PoolStateTest, IdentitiesOfRetiredHostsAreForgotten) {
   EXPECT_NE(state().FindHost("host-a"), nullptr);
   Commit(undo);
   EXPECT_EQ(state().FindHostByIdentity(host.identity)->id, "host-a");
+}
+
+TEST_F(PoolStateTest, GranulesAreThoseOfHostsThatMayAttach) {
+  using Granules = std::map<uint64_t, size_t>;
+  EXPECT_EQ(state().host_granules(), (Granules{{kUnit, 3}}));
+  HostRuntime runtime = state().Runtime("host-a");
+  runtime.region_granule_bytes = 2 * kUnit;
+  state().SetRuntime("host-a", runtime);
+  const Granules both = {{kUnit, 2}, {2 * kUnit, 1}};
+  EXPECT_EQ(state().host_granules(), both);
+  Host host = *state().FindHost("host-a");
+  host.retired = true;
+  const Change undo = Commit({host});
+  EXPECT_EQ(state().host_granules(), (Granules{{kUnit, 2}}));
+  Commit(undo);
+  EXPECT_EQ(state().host_granules(), both);
+  runtime.unfit_reason = "it says so";
+  state().SetRuntime("host-a", runtime);
+  EXPECT_EQ(state().host_granules(), (Granules{{kUnit, 2}}));
+  state().SetRuntime("host-z", runtime);
+  Commit({Erased{state().FindHost("host-b")->key}});
+  EXPECT_EQ(state().host_granules(), (Granules{{kUnit, 1}}));
+  EXPECT_TRUE(state().CheckInvariants().ok()) << state().CheckInvariants();
 }
 
 TEST_F(PoolStateTest, TombstonesAreRememberedForAnHourOldestFirst) {
