@@ -212,7 +212,8 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
                                  absl::string_view path, const AccessRules& access,
                                  const FixedAdmins::Identities& admins, const ViewHolder& views) {
   const bool by_token = !authorization.empty();
-  auto identity = by_token ? IdentityOfToken(authorization, access.bindings) : IdentityOf(peer);
+  const auto identity =
+      by_token ? IdentityOfToken(authorization, access.bindings) : IdentityOf(peer);
   if (!identity.ok()) return identity.status();
   if (!CXLPOOL_MUTANT("revoked-in-sessions-only") || absl::EndsWith(path, "/Session")) {
     absl::Status status = CheckBelieved(peer, by_token, *identity, access.revocations);
@@ -221,7 +222,7 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
   const bool has_rule = Rules().contains(path);
   Caller caller;
   if (!peer.IsPeerAuthenticated() && !by_token) {
-    caller = Caller::Local(std::move(identity->uri));
+    caller = Caller::Local(identity->uri);
   } else {
     const bool is_operator = identity->role == Role::kOperator;
     const Proof proof = by_token      ? Proof::kToken

@@ -31,13 +31,6 @@ absl::Status Bad(std::string reason, std::string message, std::string remedy) {
                 std::move(remedy));
 }
 
-// Callers are few and calls many: the last one is at hand without a lock.
-Interned Principal(const std::string& uri) {
-  thread_local Interned last;
-  if (last.str() != uri) last = Interned(uri);
-  return last;
-}
-
 // Who calls, and which call it is: every spec gets them here, those of a batch too.
 template <typename Message, typename Spec>
 absl::Status ReadRequest(const Message& message, Interned method, const Caller& caller,
@@ -48,7 +41,7 @@ absl::Status ReadRequest(const Message& message, Interned method, const Caller& 
     return Bad("BAD_REQUEST_ID", "field request_id is missing or not a UUID",
                "make one UUID per logical call and keep it across retries");
   }
-  request.id.principal = Principal(caller.identity());
+  request.id.principal = caller.principal();
   request.id.method = method;
   request.payload_hash = PayloadHash(message);
   return absl::OkStatus();

@@ -17,6 +17,7 @@
 #include "fabric-manager/model/pool/access_rules.h"
 #include "fabric-manager/model/pool/host.h"
 #include "fabric-manager/model/pool/region.h"
+#include "proto/support/interned.h"
 #include "proto/support/uuid.h"
 
 namespace cxlpool::fm {
@@ -46,26 +47,26 @@ class Caller {
   // Somebody with a role in the pool. `identity`: the URI of the certificate, for example
   // "cxlpool://operator/alice".
   // `tenants`: of a role for tenants.
-  static Caller User(std::string identity, PoolRole role, std::vector<std::string> tenants = {}) {
-    Caller user(Kind::kUser, std::move(identity), {}, role);
+  static Caller User(Interned identity, PoolRole role, std::vector<std::string> tenants = {}) {
+    Caller user(Kind::kUser, identity, {}, role);
     user.tenants_ = std::move(tenants);
     return user;
   }
   // The same, who has the role by the pool's bindings (RoleOf), and no longer than they say so.
-  static Caller Bound(std::string identity, Proof proof, Granted granted) {
-    Caller user = User(std::move(identity), granted.role, std::move(granted.tenants));
+  static Caller Bound(Interned identity, Proof proof, Granted granted) {
+    Caller user = User(identity, granted.role, std::move(granted.tenants));
     user.proof_ = proof;
     return user;
   }
-  static Caller Admin(std::string identity) { return User(std::move(identity), PoolRole::kAdmin); }
+  static Caller Admin(Interned identity) { return User(identity, PoolRole::kAdmin); }
   // The agent of `host`, for itself or for an application there.
-  static Caller OfHost(std::string host, std::string identity) {
-    return Caller(Kind::kHost, std::move(identity), std::move(host), PoolRole::kViewer);
+  static Caller OfHost(std::string host, Interned identity) {
+    return Caller(Kind::kHost, identity, std::move(host), PoolRole::kViewer);
   }
   // By a listener without TLS, on the manager's own machine: an admin, and the agent of any host
   // that it says it is.
-  static Caller Local(std::string identity) {
-    return Caller(Kind::kLocal, std::move(identity), {}, PoolRole::kAdmin);
+  static Caller Local(Interned identity) {
+    return Caller(Kind::kLocal, identity, {}, PoolRole::kAdmin);
   }
 
   bool is_nobody() const { return kind_ == Kind::kNobody; }
@@ -84,7 +85,8 @@ class Caller {
   }
   bool Has(Right right) const;
   const std::optional<Proof>& proof() const { return proof_; }  // Nothing: it is not bound.
-  const std::string& identity() const { return identity_; }
+  const std::string& identity() const { return identity_.str(); }
+  Interned principal() const { return identity_; }   // The same, as requests remember it.
   const std::string& host() const { return host_; }  // Empty unless is_host().
   std::string RoleText() const;                      // "ADMIN", "HOST"; empty: nobody.
 
@@ -101,12 +103,12 @@ class Caller {
 
  private:
   enum class Kind { kNobody, kUser, kHost, kLocal };
-  Caller(Kind kind, std::string identity, std::string host, PoolRole role)
-      : kind_(kind), role_(role), identity_(std::move(identity)), host_(std::move(host)) {}
+  Caller(Kind kind, Interned identity, std::string host, PoolRole role)
+      : kind_(kind), role_(role), identity_(identity), host_(std::move(host)) {}
 
   Kind kind_ = Kind::kNobody;
   PoolRole role_ = PoolRole::kViewer;
-  std::string identity_;
+  Interned identity_;  // Of those only who were let in: they are as many as the pool knows.
   std::string host_;
   std::vector<std::string> tenants_;
   std::optional<Proof> proof_;
