@@ -3,6 +3,8 @@
 #include <array>
 #include <string>
 
+#include "proto/support/in_place.h"
+
 namespace cxlpool::fm {
 namespace {
 
@@ -29,7 +31,10 @@ void WriteOutModeAndAccess(Message& request) {
 
 }  // namespace
 
-uint64_t PayloadHash(v1::AllocateRegionRequest request) {
+uint64_t PayloadHash(const v1::AllocateRegionRequest& given) {
+  InPlace<v1::AllocateRegionRequest> canonical;
+  v1::AllocateRegionRequest& request = *canonical;
+  request = given;
   WriteOutModeAndAccess(request);
   if (request.tenant().empty()) request.set_tenant("tenants/default");
   if (request.sharing() == 0) request.set_sharing(v1::EXCLUSIVE);
@@ -39,12 +44,18 @@ uint64_t PayloadHash(v1::AllocateRegionRequest request) {
   return HashWhole(request);
 }
 
-uint64_t PayloadHash(v1::AttachRegionRequest request) {
+uint64_t PayloadHash(const v1::AttachRegionRequest& given) {
+  InPlace<v1::AttachRegionRequest> canonical;
+  v1::AttachRegionRequest& request = *canonical;
+  request = given;
   WriteOutModeAndAccess(request);
   return HashWhole(request);
 }
 
-uint64_t PayloadHash(v1::ResizeRegionRequest request) {
+uint64_t PayloadHash(const v1::ResizeRegionRequest& given) {
+  InPlace<v1::ResizeRegionRequest> canonical;
+  v1::ResizeRegionRequest& request = *canonical;
+  request = given;
   if (request.max_extents() == 1) request.clear_max_extents();
   return HashWhole(request);
 }

@@ -20,11 +20,11 @@ inline uint64_t HashBytes(absl::string_view bytes, uint64_t hash = kHashBasis) {
   return hash;
 }
 
-uint64_t PayloadHash(v1::AllocateRegionRequest request);
-uint64_t PayloadHash(v1::AttachRegionRequest request);
+uint64_t PayloadHash(const v1::AllocateRegionRequest& request);
+uint64_t PayloadHash(const v1::AttachRegionRequest& request);
 uint64_t PayloadHash(const v1::DetachRegionRequest& request);
 uint64_t PayloadHash(const v1::ReleaseRegionRequest& request);
-uint64_t PayloadHash(v1::ResizeRegionRequest request);
+uint64_t PayloadHash(const v1::ResizeRegionRequest& request);
 uint64_t PayloadHash(const v1::RenameRegionRequest& request);
 uint64_t PayloadHash(const v1::RenewRegionRequest& request);
 

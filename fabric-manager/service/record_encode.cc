@@ -1,12 +1,11 @@
 // Encoding.
 
 #include <algorithm>
-#include <array>
 
 #include "cxlpool/store/v1/record.pb.h"
 #include "fabric-manager/service/record_codec.h"
-#include "google/protobuf/arena.h"
 #include "proto/support/check.h"
+#include "proto/support/in_place.h"
 #include "proto/support/mutant.h"
 #include "proto/support/text.h"
 
@@ -187,26 +186,6 @@ struct EncodeEntry {
     link.mutable_slots()->Add(in.slots.begin(), in.slots.end());
   }
   void operator()(const TopologyImport& in) const { out.set_imported_from(Text(in.source)); }
-};
-
-// A message whose parts all are in one place, most of them on the stack: every change makes one,
-// and to allocate and free each part by itself takes longer than to encode it.
-template <typename Message>
-class InPlace {
- public:
-  Message& operator*() { return *message_; }
-
- private:
-  google::protobuf::ArenaOptions InBytes() {
-    google::protobuf::ArenaOptions options;
-    options.initial_block = bytes_.data();
-    options.initial_block_size = bytes_.size();
-    return options;
-  }
-
-  alignas(8) std::array<char, 4096> bytes_;
-  google::protobuf::Arena arena_{InBytes()};
-  Message* const message_ = google::protobuf::Arena::CreateMessage<Message>(&arena_);
 };
 
 }  // namespace
