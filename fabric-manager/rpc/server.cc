@@ -96,7 +96,8 @@ class Server final : public RpcServer {
   // A connection's identity is known with its first call. From then on it counts for that identity,
   // which may have only so many. A caller without TLS has no identity.
   absl::Status LetIn(const std::string& peer, const Caller& caller) {
-    return front_.listener().Prove(peer, caller.is_local() ? "" : caller.identity(),
+    const std::string none;
+    return front_.listener().Prove(peer, caller.is_local() ? none : caller.identity(),
                                    caller.is_host());
   }
   // Notes who was turned away, in the audit trail and in the health's list of peers. Agents are
