@@ -48,13 +48,13 @@ bool CountsByTenant(const Caller& caller) {
 }
 
 // Who it is counted with.
-absl::InlinedVector<std::string, 1> SharesOf(const Caller& caller) {
+absl::InlinedVector<Interned, 1> SharesOf(const Caller& caller) {
   if (caller.is_local()) return {};
   if (!CountsByTenant(caller) || CXLPOOL_MUTANT("tenants-counted-by-identity")) {
-    return {caller.identity()};
+    return {caller.principal()};
   }
-  absl::InlinedVector<std::string, 1> tenants;
-  for (const std::string& id : caller.tenants()) tenants.push_back(ResourceName("tenants", id));
+  absl::InlinedVector<Interned, 1> tenants;
+  for (const std::string& id : caller.tenants()) tenants.emplace_back(ResourceName("tenants", id));
   return tenants;
 }
 
@@ -62,8 +62,9 @@ absl::InlinedVector<std::string, 1> SharesOf(const Caller& caller) {
 
 // A call that is refused for how many there were is not counted: who goes on calling gets in again
 // as fast as who waited.
-absl::Status Admission::CheckShare(Kind kind, const std::string& whose, bool of_tenants, int cost) {
-  Share& share = of_one_[whose];
+absl::Status Admission::CheckShare(Kind kind, Interned who, bool of_tenants, int cost) {
+  const std::string& whose = who.str();
+  Share& share = of_one_[who];
   const int used = share.under_way[static_cast<size_t>(kind)];
   if (!of_tenants) {
     const int limit = LimitsOf(kind).of_one;
@@ -97,11 +98,11 @@ absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller,
   if (!of_tenants) cost = 1;
   MutexLock lock(mutex_);
   if (in_all_[index] >= limits.in_all) return TooMany(kind, limits.in_all, "");
-  for (const std::string& whose : shares) {
+  for (const Interned whose : shares) {
     if (absl::Status status = CheckShare(kind, whose, of_tenants, cost); !status.ok())
       return status;
   }
-  for (const std::string& whose : shares) {
+  for (const Interned whose : shares) {
     Share& share = of_one_[whose];
     share.under_way[index] += cost;
     if (of_tenants) share.calls_left -= cost;
@@ -125,15 +126,15 @@ void Admission::Judge(
 
 absl::Status Admission::AddUnread(const Place& place, size_t bytes) {
   MutexLock lock(mutex_);
-  for (const std::string& whose : place.shares_) {
+  for (const Interned whose : place.shares_) {
     if (of_one_[whose].unread + bytes <= kUnreadBytes || CXLPOOL_MUTANT("answers-pile-up"))
       continue;
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MUCH_UNREAD",
-                  absl::StrCat(whose, " has ", kUnreadBytes >> 20,
+                  absl::StrCat(whose.str(), " has ", kUnreadBytes >> 20,
                                " MiB of answers that it has not read, as many as may be"),
                   "read the answers that are under way, then call again");
   }
-  for (const std::string& whose : place.shares_) of_one_[whose].unread += bytes;
+  for (const Interned whose : place.shares_) of_one_[whose].unread += bytes;
   return absl::OkStatus();
 }
 
@@ -142,7 +143,7 @@ void Admission::Leave(const Place& place) {
   MutexLock lock(mutex_);
   if (place.context_ != nullptr) under_way_.erase(place.context_);
   --in_all_[index];
-  for (const std::string& whose : place.shares_) {
+  for (const Interned whose : place.shares_) {
     const auto own = of_one_.find(whose);
     own->second.under_way[index] -= place.cost_;
     own->second.unread -= place.unread_;

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "fabric-manager/model/pool/caller.h"
+#include "proto/support/interned.h"
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
 
@@ -83,7 +84,7 @@ class Admission {
     size_t unread = 0;  // Bytes.
   };
 
-  absl::Status CheckShare(Kind kind, const std::string& whose, bool of_tenants, int cost)
+  absl::Status CheckShare(Kind kind, Interned who, bool of_tenants, int cost)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AddUnread(const Place& place, size_t bytes);
   void Leave(const Place& place);
@@ -95,7 +96,7 @@ class Admission {
       ABSL_GUARDED_BY(mutex_);
   // Identities that have a place; and those and "tenants/ml" that have a role for tenants and have
   // called, which stay: there are no more than the pool has.
-  absl::flat_hash_map<std::string, Share> of_one_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Interned, Share> of_one_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Given back at the latest when it goes.
@@ -115,7 +116,7 @@ class Place {
  private:
   friend class Admission;
 
-  using Shares = absl::InlinedVector<std::string, 1>;
+  using Shares = absl::InlinedVector<Interned, 1>;
   Place(Admission* admission, Admission::Kind kind, Shares shares, int cost,
         grpc::GenericCallbackServerContext* context)
       : admission_(admission),
