@@ -17,12 +17,16 @@ namespace {
 // Where records are lost, what they knew of may have had greater revisions and epochs.
 constexpr uint64_t kLostRevisions = 1'000'000;
 
-// A later release may have written what this one would take for damage.
+// A later release may have written what this one would take for damage: each row is as it was
+// written, so a field that is not known here is none.
 absl::Status CheckRecordVersion(const std::string& path, const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     store::v1::Record record;
-    if (row.key != kPoolKey || !record.ParseFromString(row.value) || !record.has_pool()) continue;
-    if (record.pool().schema_version() <= PoolMeta{}.schema_version) continue;
+    if (!record.ParseFromString(row.value)) continue;
+    const bool is_newer =
+        row.key == kPoolKey && record.pool().schema_version() > PoolMeta{}.schema_version;
+    const bool has_more = IsOfLaterRelease(record) && !CXLPOOL_MUTANT("fsck-repairs-what-is-newer");
+    if (!is_newer && !has_more) continue;
     return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_TOO_NEW",
                   absl::StrCat("the records of ", path, " were written by a later release"),
                   "use that release's fsck");

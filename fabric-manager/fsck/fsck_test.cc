@@ -380,6 +380,24 @@ TEST_F(FsckTest, AnotherUsersDatabaseIsToBeCheckedAsThatUser) {
 TEST_F(FsckTest, LaterReleasesRecordsAreLeftAlone) {
   Edit(1, [](auto& record) { record.mutable_pool()->set_schema_version(99); });
   EXPECT_EQ(ReasonOf(Run(true).status()), "STORE_TOO_NEW");
+  // Of fields and of kinds of records this one does not know it would make damage.
+  for (const bool of_a_field : {true, false}) {
+    TearDown();
+    SetUp();
+    Edit(22, [&](auto& record) {
+      if (of_a_field) {
+        record.mutable_region()->mutable_unknown_fields()->AddVarint(900, 1);
+      } else {
+        const std::string message = record.region().SerializeAsString();
+        record.Clear();
+        record.mutable_unknown_fields()->AddLengthDelimited(11, message);
+      }
+    });
+    const std::string before = Bytes(path_);
+    EXPECT_EQ(ReasonOf(Run(true).status()), "STORE_TOO_NEW") << of_a_field;
+    EXPECT_EQ(Bytes(path_), before);
+    EXPECT_FALSE(fs::exists(path_ + ".before-fsck"));
+  }
 }
 
 TEST_F(FsckTest, WhatWasSetAsideStaysThroughLaterRepairs) {

@@ -2,6 +2,8 @@
 
 #include "fabric-manager/service/record_codec.h"
 
+#include <google/protobuf/unknown_field_set.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -22,6 +24,61 @@ namespace pb = cxlpool::store::v1;
 
 constexpr uint32_t kSchemaVersion = 1;
 constexpr size_t kUuidBytes = 16;
+
+// Whether a later release has added to a record what this one does not know, at whatever depth. A
+// message that has others in it has an overload of its own.
+template <typename Message>
+bool HasUnknown(const Message& in) {
+  return !in.unknown_fields().empty();
+}
+bool HasUnknown(const pb::AttachmentRecord& in);
+
+template <typename Messages>
+bool AnyHasUnknown(const Messages& all) {
+  return std::any_of(all.begin(), all.end(), [](const auto& in) { return HasUnknown(in); });
+}
+
+bool HasUnknown(const pb::AttachmentRecord& in) {
+  return !in.unknown_fields().empty() || AnyHasUnknown(in.segments()) || HasUnknown(in.tail());
+}
+
+bool HasUnknown(const pb::RegionRecord& in) {
+  return !in.unknown_fields().empty() || AnyHasUnknown(in.extents()) ||
+         AnyHasUnknown(in.attachments()) || AnyHasUnknown(in.requests()) ||
+         HasUnknown(in.owner()) || HasUnknown(in.maker()) || HasUnknown(in.open_to());
+}
+
+bool HasUnknown(const pb::TombstoneRecord& in) {
+  return !in.unknown_fields().empty() || HasUnknown(in.region());
+}
+
+bool HasUnknown(const pb::TopologyEntryRecord& in) {
+  return !in.unknown_fields().empty() || HasUnknown(in.device()) || HasUnknown(in.host()) ||
+         HasUnknown(in.switch_()) || HasUnknown(in.link());
+}
+
+bool HasUnknown(const pb::PoolRecord& in) {
+  return !in.unknown_fields().empty() || HasUnknown(in.audit_head()) ||
+         HasUnknown(in.audit_dropped());
+}
+
+// Its entries are bytes, and stay as they are.
+bool HasUnknown(const pb::AuditRowRecord& in) {
+  return !in.unknown_fields().empty() || HasUnknown(in.head());
+}
+
+// Whether it is a message of a kind that a later release may have added: under one of the next
+// numbers, and alone. Other bytes say nothing, even where they parse.
+bool IsOfUnknownKind(const pb::Record& in) {
+  constexpr int kNumbers = 64;
+  const google::protobuf::UnknownFieldSet& fields = in.unknown_fields();
+  if (fields.field_count() != 1) return false;
+  const google::protobuf::UnknownField& field = fields.field(0);
+  google::protobuf::UnknownFieldSet inside;
+  return field.type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED &&
+         field.number() < kNumbers && inside.ParseFromString(field.length_delimited()) &&
+         !inside.empty();
+}
 
 // Each says what is wrong, or nothing.
 
@@ -251,6 +308,10 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
   if ((record.body_case() == pb::Record::kPool) != (key == kPoolKey)) {
     return key == kPoolKey ? "it is no record of the pool" : "it is the pool's, under another key";
   }
+  const bool is_known = record.body_case() != pb::Record::BODY_NOT_SET;
+  if (is_known && IsOfLaterRelease(record) && !CXLPOOL_MUTANT("later-fields-are-dropped")) {
+    return "it has a field that this release does not know";
+  }
   switch (record.body_case()) {
     case pb::Record::kPool: {
       PoolMeta meta{record.pool().schema_version(), record.pool().next_id(),
@@ -396,6 +457,37 @@ absl::Status BadRecord(Key key, const std::string& why) {
 }
 
 }  // namespace
+
+// What says who changed it last (Record.audit) is written by no release any more.
+bool IsOfLaterRelease(const store::v1::Record& record) {
+  if (record.body_case() == pb::Record::BODY_NOT_SET) return IsOfUnknownKind(record);
+  if (!record.unknown_fields().empty()) return true;
+  switch (record.body_case()) {
+    case pb::Record::kPool:
+      return HasUnknown(record.pool());
+    case pb::Record::kDevice:
+      return HasUnknown(record.device());
+    case pb::Record::kHost:
+      return HasUnknown(record.host());
+    case pb::Record::kRegion:
+      return HasUnknown(record.region());
+    case pb::Record::kTombstone:
+      return HasUnknown(record.tombstone());
+    case pb::Record::kTenant:
+      return HasUnknown(record.tenant());
+    case pb::Record::kRevocation:
+      return HasUnknown(record.revocation());
+    case pb::Record::kTopologyEntry:
+      return HasUnknown(record.topology_entry());
+    case pb::Record::kRoleBinding:
+      return HasUnknown(record.role_binding());
+    case pb::Record::kAuditRow:
+      return HasUnknown(record.audit_row());
+    case pb::Record::BODY_NOT_SET:
+      break;
+  }
+  return false;
+}
 
 absl::StatusOr<std::vector<AuditEntry>> DecodeEntries(const AuditRow& row) {
   pb::AuditEntriesRecord record;

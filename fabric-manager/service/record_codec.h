@@ -1,7 +1,7 @@
 // Between the model's values and the rows of a Store (cxlpool.store.v1.Record).
 //
-// Pure functions. Decoding trusts nothing: a row that does not parse, or holds a value that this
-// release does not know, is DATA_LOSS/BAD_RECORD and names the key.
+// Pure functions. Decoding trusts nothing: a row that does not parse, or has a field or a value
+// that this release does not know, is DATA_LOSS/BAD_RECORD and names the key.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_RECORD_CODEC_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_RECORD_CODEC_H_
 
@@ -15,6 +15,10 @@
 #include "fabric-manager/model/pool/caller.h"
 #include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/ports/store.h"
+
+namespace cxlpool::store::v1 {
+class Record;
+}
 
 namespace cxlpool::fm {
 
@@ -55,6 +59,10 @@ absl::StatusOr<std::vector<AuditEntry>> DecodeEntries(const AuditRow& row);
 
 // FAILED_PRECONDITION/COPY_UNFINISHED: it is kUnfinishedCopy.
 absl::StatusOr<std::variant<Item, PoolMeta>> DecodeRecord(Key key, absl::string_view value);
+
+// It has a field that this release does not know, at whatever depth, so that what this release made
+// of it would lack that; or it is all of a kind that this release does not know.
+bool IsOfLaterRelease(const store::v1::Record& record);
 
 // In place of the pool's own record until all others have been copied (`--copy-store`). It does not
 // parse as a record.

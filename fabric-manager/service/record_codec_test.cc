@@ -1,10 +1,16 @@
 #include "fabric-manager/service/record_codec.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 #include <google/protobuf/stubs/logging.h>
+#include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cxlpool/store/v1/record.pb.h"
 #include "proto/support/refusal.h"
@@ -189,6 +195,92 @@ TEST(RecordCodecTest, RefusesValuesOfALaterRelease) {
     expect_bad(Decode([&](auto& r) { attachment(r)->set_mode(value); }), "mode");
     expect_bad(Decode([&](auto& r) { attachment(r)->set_access(value); }), "access");
   }
+}
+
+// Adds a field of a later release to the message of that number of those that `message` consists
+// of, itself first; `number` counts down. False: there are not so many.
+bool AddUnknown(google::protobuf::Message& message, int& number) {
+  using google::protobuf::FieldDescriptor;
+  const auto* reflection = message.GetReflection();
+  if (number-- == 0) {
+    reflection->MutableUnknownFields(&message)->AddVarint(900, 1);
+    return true;
+  }
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    const int size = field->is_repeated() ? reflection->FieldSize(message, field) : 1;
+    for (int i = 0; i < size; ++i) {
+      auto* const inner = field->is_repeated()
+                              ? reflection->MutableRepeatedMessage(&message, field, i)
+                              : reflection->MutableMessage(&message, field);
+      if (AddUnknown(*inner, number)) return true;
+    }
+  }
+  return false;
+}
+
+// It would be written back without them: an older release that is installed again, or that stands
+// by while a newer one leads, is not to lose what they say.
+TEST(RecordCodecTest, RefusesFieldsOfALaterRelease) {
+  const TopologyTables tables = FullTables();
+  const AuditHead head{7, std::string(32, 'h')};
+  const auto row = std::make_shared<const AuditRow>(
+      AuditRow{.key = 77, .head = head, .bytes = EncodeEntries({FullAuditEntry()})});
+  const std::vector<std::pair<std::string, int>> records = {
+      // With how many messages they consist of.
+      {EncodeItem(RegionPtr(FullRegion())), 12},
+      {EncodeItem(Tombstone{FullRegion(), absl::FromUnixMicros(42)}), 13},
+      {EncodeItem(FullHost()), 2},
+      {EncodeItem(FullDevice()), 2},
+      {EncodeItem(FullTenant()), 2},
+      {EncodeItem(FullRevocation()), 2},
+      {EncodeItem(FullRoleBinding()), 2},
+      {EncodeItem(TopologyEntry{77, tables.devices.front()}), 3},
+      {EncodeItem(TopologyEntry{77, tables.hosts.front()}), 3},
+      {EncodeItem(TopologyEntry{77, tables.switches.front()}), 3},
+      {EncodeItem(TopologyEntry{77, tables.links.front()}), 3},
+      {EncodeItem(AuditRowPtr(row)), 3},
+      {EncodePool({1, 4242, "", {head, head}}), 4},
+  };
+  for (const auto& [value, messages] : records) {
+    int found = 0;
+    for (;; ++found) {
+      pb::Record record;
+      ASSERT_TRUE(record.ParseFromString(value));
+      const Key key = record.has_pool() ? kPoolKey : 77;
+      ASSERT_TRUE(DecodeRecord(key, value).ok());
+      EXPECT_FALSE(IsOfLaterRelease(record));
+      int number = found;
+      if (!AddUnknown(record, number)) break;
+      EXPECT_TRUE(IsOfLaterRelease(record)) << found << " of " << record.ShortDebugString();
+      const absl::Status status = DecodeRecord(key, record.SerializeAsString()).status();
+      EXPECT_EQ(ReasonOf(status), "BAD_RECORD") << found << " of " << record.ShortDebugString();
+      EXPECT_NE(status.message().find("a field that"), absl::string_view::npos) << status;
+    }
+    EXPECT_EQ(found, messages) << "a message that is not given a value here is not tried";
+  }
+}
+
+// What merely parses is no record of a later release: it is damage, and fsck's to repair.
+TEST(RecordCodecTest, AKindOfALaterReleaseIsAMessageUnderOneOfTheNextNumbers) {
+  const auto is_later = [](int number, const std::string& bytes) {
+    pb::Record record;
+    record.mutable_unknown_fields()->AddLengthDelimited(number, bytes);
+    EXPECT_EQ(ReasonOf(DecodeRecord(77, record.SerializeAsString()).status()), "BAD_RECORD");
+    return IsOfLaterRelease(record);
+  };
+  pb::HostRecord message;
+  message.set_id("host-a");
+  EXPECT_TRUE(is_later(11, message.SerializeAsString()));
+  EXPECT_FALSE(is_later(11, ""));
+  EXPECT_FALSE(is_later(11, "\xff\xff no message"));
+  EXPECT_FALSE(is_later(900, message.SerializeAsString()));
+  pb::Record number;
+  number.mutable_unknown_fields()->AddVarint(11, 1);
+  EXPECT_FALSE(IsOfLaterRelease(number));
+  EXPECT_FALSE(IsOfLaterRelease(pb::Record()));
 }
 
 TEST(RecordCodecTest, RefusesWhatIsNotSound) {
