@@ -13,6 +13,7 @@
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
+#include "proto/support/unknown_field.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -159,6 +160,15 @@ void OneRequestCall::OnReadDone(bool ok) {
 void OneRequestCall::NoteRequestId(const std::string& request_id) {
   // What is no UUID is refused later, where it has to be one.
   if (Uuid id; ParseUuid(request_id, id)) admitted_.caller.SetRequestId(id);
+}
+
+// Of what is only read less can be lost, and an answer is of use.
+absl::Status OneRequestCall::CheckDemands(const google::protobuf::Message& request) const {
+  const auto* call = static_cast<grpc::GenericCallbackServerContext*>(admitted_.context);
+  if (OnlyReads(call->method()) || CXLPOOL_MUTANT("unknown-demands-are-dropped")) {
+    return absl::OkStatus();
+  }
+  return CheckFields(request, "manager");
 }
 
 absl::Status OneRequestCall::PrepareToSend(size_t bytes) {

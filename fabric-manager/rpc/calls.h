@@ -113,6 +113,8 @@ class OneRequestCall : public grpc::ServerGenericBidiReactor {
   const Caller& caller() const { return admitted_.caller; }
   // Its caller says from now on which call it was, too: for the audit trail.
   void NoteRequestId(const std::string& request_id);
+  // INVALID_ARGUMENT/BAD_FIELD: it changes something, and asks for what this release does not know.
+  absl::Status CheckDemands(const google::protobuf::Message& request) const;
   // Before the call is finished: its caller may make the next as soon as the answer is there.
   void GiveBackPlace() { admitted_.place.GiveBack(); }
   // Before an answer of so many bytes is sent: the place of a large one is kept until it was read.
@@ -198,6 +200,7 @@ class UnaryCall final : public OneRequestCall {
     }
     // Requests that change nothing have no request_id.
     if constexpr (requires { request_->request_id(); }) NoteRequestId(request_->request_id());
+    if (absl::Status status = CheckDemands(*request_); !status.ok()) return Finish(status);
     handler_(*this);
   }
   void OnDone() override { delete this; }

@@ -2,6 +2,7 @@
 // asked about changes nothing, an etag is compared, and the store has who did it and why. Calls are
 // found by reflection: one that is added is tried here as well, or named as one that only reads.
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -221,6 +222,38 @@ TEST_F(EveryCallTest, ThatIsOnlyAskedAboutChangesNothing) {
   }
   EXPECT_EQ(Revision(), before);
   EXPECT_TRUE(rig_.views.Get()->regions.Find("free")->attachments.empty());
+}
+
+// A client of a later release may ask for what this manager does not know. To do the rest of it
+// could be what it asked not to do.
+TEST_F(EveryCallTest, ThatAsksForWhatIsNotKnownHereIsRefused) {
+  const auto add = [](Message& message) {
+    message.GetReflection()->MutableUnknownFields(&message)->AddVarint(900, 1);
+  };
+  auto* const factory = google::protobuf::MessageFactory::generated_factory();
+  int tried = 0;
+  rig_.store.Take();
+  for (const MethodDescriptor* method : AllMethods()) {
+    if (Field(*method, "request_id") == nullptr) continue;
+    ++tried;
+    const std::unique_ptr<Message> request(factory->GetPrototype(method->input_type())->New());
+    add(*request);
+    EXPECT_EQ(Ask(method->name(), *request), "BAD_FIELD") << method->name();
+  }
+  EXPECT_GT(tried, 15);
+  v1::AllocateRegionRequest allocate = Allocate("new");
+  add(*allocate.mutable_open_to());
+  EXPECT_EQ(Ask("AllocateRegion", allocate), "BAD_FIELD");
+  EXPECT_EQ(Ask("BatchAllocateRegions", BatchOf<v1::BatchAllocateRegionsRequest>(allocate)),
+            "BAD_FIELD");
+  EXPECT_EQ(rig_.store.Take().commits, 0);
+  allocate.clear_open_to();
+  EXPECT_EQ(Ask("AllocateRegion", allocate), "");
+  // What only reads is answered as far as it is understood.
+  v1::GetRegionRequest get;
+  get.set_name("regions/new");
+  add(get);
+  EXPECT_EQ(Ask("GetRegion", get), "");
 }
 
 TEST_F(EveryCallTest, WithAnEtagIsRefusedWhereTheRegionHasChanged) {

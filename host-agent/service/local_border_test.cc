@@ -2,6 +2,8 @@
 // before Welcome, and for what the agent has no Offer of; and that every word of a request is
 // carried on.
 
+#include <google/protobuf/message.h>
+#include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -119,6 +121,36 @@ TEST(LocalBorderTest, ARegionIsItsMakers) {
   ExpectMay({}, OfferOf(), kRoot, {.open = true, .release = true});
   ExpectMay({}, OfferOf(), kAgent, {.open = true, .release = true});
   ExpectMay({}, OfferOf(), kOther, {});
+}
+
+// A later libpool may ask for what this agent does not know. To do the rest of it could be what its
+// caller did not want.
+TEST(LocalBorderTest, WhatIsAskedForByAnUnknownFieldIsNotDoneWithoutIt) {
+  BorderRig rig;
+  rig.Connect({OfferOf()});
+  const auto add = [](google::protobuf::Message& message) {
+    message.GetReflection()->MutableUnknownFields(&message)->AddVarint(900, 1);
+  };
+  v1::LocalRequest allocate = BorderRig::Request();
+  allocate.mutable_allocate()->set_request_id("request-1");
+  allocate.mutable_allocate()->set_size_bytes(kTestLength);
+  add(*allocate.mutable_allocate()->mutable_open_to());
+  EXPECT_EQ(rig.Ask(kMaker, allocate), "BAD_FIELD");
+  EXPECT_TRUE(rig.link.allocates.empty());
+  v1::LocalRequest release = BorderRig::Request();
+  release.mutable_release()->set_name("regions/r1");
+  release.mutable_release()->set_request_id("request-2");
+  add(*release.mutable_release());
+  EXPECT_EQ(rig.Ask(kMaker, release), "BAD_FIELD");
+  EXPECT_TRUE(rig.link.releases.empty());
+  // What is only opened or listed stays as it is.
+  v1::LocalRequest open = BorderRig::Request();
+  open.mutable_open()->set_name("regions/r1");
+  add(*open.mutable_open());
+  EXPECT_EQ(rig.Ask(kMaker, open), "");
+  allocate.mutable_allocate()->clear_open_to();
+  EXPECT_EQ(rig.Ask(kMaker, allocate), "-");
+  EXPECT_EQ(rig.link.allocates.size(), 1u);
 }
 
 TEST(LocalBorderTest, AnOperatorsIsRootsAndTheAgents) {

@@ -13,6 +13,7 @@
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
+#include "proto/support/unknown_field.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -152,6 +153,10 @@ void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, Local
                          "use a libpool of the agent's release",
                          {{"min", absl::StrCat(kLocalProtocolVersion)},
                           {"max", absl::StrCat(kLocalProtocolVersion)}}));
+  }
+  const bool changes = request.has_allocate() || request.has_release();
+  if (changes && !CXLPOOL_MUTANT("unknown-local-demands-are-dropped")) {
+    if (absl::Status s = CheckFields(request, "agent"); !s.ok()) return refuse(s);
   }
   Pending pending;
   pending.peer = peer;
