@@ -481,6 +481,10 @@ TEST_F(ExecuteTest, ATenantKeepsTheLimitsThatAreNotGiven) {
   known.set_reserved_bytes(5);
   known.set_host_cap_bytes(3);
   known.set_isolation(v1::FABRIC);
+  known.set_used_bytes(4);
+  known.set_regions(1);
+  // A manager of a later release has more of it.
+  known.GetReflection()->MutableUnknownFields(&known)->AddVarint(900, 11);
   fake_.manager.GetTenant_calls.answers = {
       known, Refused(absl::StatusCode::kNotFound, "UNKNOWN_TENANT"),
       Refused(absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED")};
@@ -495,7 +499,13 @@ TEST_F(ExecuteTest, ATenantKeepsTheLimitsThatAreNotGiven) {
   EXPECT_EQ(calls.requests[0].tenant().reserved_bytes(), 5u);
   EXPECT_EQ(calls.requests[0].tenant().host_cap_bytes(), 0u);
   EXPECT_EQ(calls.requests[0].tenant().isolation(), v1::FABRIC);
+  EXPECT_EQ(calls.requests[0].tenant().name(), "tenants/ml");
+  EXPECT_EQ(calls.requests[0].tenant().used_bytes() + calls.requests[0].tenant().regions(), 0u);
+  const auto& more = calls.requests[0].tenant().unknown_fields();
+  ASSERT_EQ(more.field_count(), 1);
+  EXPECT_EQ(more.field(0).varint(), 11u);
   ASSERT_TRUE(Run(command).ok());
+  EXPECT_EQ(calls.requests[1].tenant().name(), "tenants/ml");
   EXPECT_EQ(calls.requests[1].tenant().reserved_bytes(), 0u);
   EXPECT_EQ(ReasonOf(Run(command)), "ROLE_NOT_ALLOWED");
   EXPECT_EQ(calls.requests.size(), 2u);

@@ -200,19 +200,23 @@ absl::Status Run(ShowDevice& command, Connection& connection, Printer& printer) 
   return Print(printer, *device, DeviceDetails(*device, regions));
 }
 
-// The call sets all limits, so those that were not given are read first; a tenant that does not
-// exist yet has none. A change that somebody else makes between the two calls is lost.
+// The call sets all there is of a tenant, so what was not given is read first, with what a manager
+// of a later release knows of it and this command does not; a tenant that does not exist yet has no
+// limits. A change that somebody else makes between the two calls is lost.
 absl::Status Run(SetTenant& command, Connection& connection, Printer& printer) {
-  v1::Tenant& wanted = *command.request.mutable_tenant();
   v1::GetTenantRequest which;
-  which.set_name(wanted.name());
+  which.set_name(command.request.tenant().name());
   const auto known = connection.Send(which);
   if (!known.ok() && !absl::IsNotFound(known.status())) return known.status();
-  const v1::Tenant before = known.ok() ? *known : v1::Tenant();
-  wanted.set_quota_bytes(command.quota_bytes.value_or(before.quota_bytes()));
-  wanted.set_reserved_bytes(command.reserved_bytes.value_or(before.reserved_bytes()));
-  wanted.set_host_cap_bytes(command.host_cap_bytes.value_or(before.host_cap_bytes()));
-  wanted.set_isolation(command.isolation.value_or(before.isolation()));
+  v1::Tenant wanted = known.ok() ? *known : v1::Tenant();
+  wanted.set_name(which.name());
+  wanted.clear_used_bytes();
+  wanted.clear_regions();
+  wanted.set_quota_bytes(command.quota_bytes.value_or(wanted.quota_bytes()));
+  wanted.set_reserved_bytes(command.reserved_bytes.value_or(wanted.reserved_bytes()));
+  wanted.set_host_cap_bytes(command.host_cap_bytes.value_or(wanted.host_cap_bytes()));
+  wanted.set_isolation(command.isolation.value_or(wanted.isolation()));
+  *command.request.mutable_tenant() = std::move(wanted);
   const auto set = connection.Send(command.request);
   if (!set.ok()) return set.status();
   return PrintAnswer(printer, *set);
