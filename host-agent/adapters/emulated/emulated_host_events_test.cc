@@ -74,6 +74,18 @@ TEST_F(EmulatedHostEventsTest, PoisonIsToldUntilItIsStopped) {
   EXPECT_EQ(heard_.size(), 2u);
 }
 
+// The manager is updated first, and may write what this agent does not know.
+TEST_F(EmulatedHostEventsTest, ASlotOfALaterReleaseIsRead) {
+  std::ofstream(directory_ + "/fabric.textproto")
+      << "serial: " << kSerial << " shininess: 3 length_bytes: 4096 more { of: \"it\" }";
+  const absl::StatusOr<SlotFiles> files = ReadSlot(directory_);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_TRUE(files->has_memdev());
+  EXPECT_EQ(files->fabric.length_bytes(), 4096u);
+  std::ofstream(directory_ + "/fabric.textproto") << "serial: " << kSerial << " length_bytes: x";
+  EXPECT_TRUE(absl::IsDataLoss(ReadSlot(directory_).status()));
+}
+
 TEST_F(EmulatedHostEventsTest, WithoutAMemdevThereIsNoList) {
   Poison("0x0c00000000000051 0x1000 256\n");
   std::filesystem::remove(directory_ + "/fabric.textproto");

@@ -63,6 +63,7 @@ absl::Status ReadMessage(const std::string& path, google::protobuf::Message& mes
   FirstError error;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
+  parser.AllowUnknownField(true);  // Of a later release: managers are updated before agents.
   // Another user may have written the file, and the parser recurses.
   parser.SetRecursionLimit(8);
   if (!parser.ParseFromString(text, &message)) {
