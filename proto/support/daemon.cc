@@ -24,7 +24,8 @@ int ExitStatusOf(const absl::Status& status) {
   const std::string reason = ReasonOf(status);
   // No later start of this program with this configuration reads such a store: somebody has to put
   // another one there, or install the release that wrote it.
-  const bool store = reason == "STORE_TOO_NEW" || reason == "STORE_FOREIGN";
+  const bool store =
+      reason == "STORE_TOO_NEW" || reason == "STORE_FOREIGN" || reason == "BAD_RECORD";
   return store || reason == "BAD_CONFIG" || reason == "NO_CONFIG" ? EX_CONFIG : EXIT_FAILURE;
 }
 

@@ -25,6 +25,7 @@ TEST(DaemonTest, OnlyWhatAPersonHasToChangeKeepsItFromBeingStartedAgain) {
   EXPECT_EQ(ExitStatusOf(refusal("NO_CONFIG")), EX_CONFIG);
   EXPECT_EQ(ExitStatusOf(refusal("STORE_TOO_NEW")), EX_CONFIG);
   EXPECT_EQ(ExitStatusOf(refusal("STORE_FOREIGN")), EX_CONFIG);
+  EXPECT_EQ(ExitStatusOf(refusal("BAD_RECORD")), EX_CONFIG);
   EXPECT_EQ(ExitStatusOf(refusal("STORE_CORRUPT")), EXIT_FAILURE);
   EXPECT_EQ(ExitStatusOf(refusal("TLS_EXPIRED")), EXIT_FAILURE);
   EXPECT_EQ(ExitStatusOf(absl::InternalError("what")), EXIT_FAILURE);
