@@ -59,6 +59,13 @@ absl::Status CheckOffer(const v1::Offer& offer) {
   if (offer.mode() != v1::DEVDAX && offer.mode() != v1::SYSTEM_RAM) {
     return BadOffer(offer, "has a mode this agent does not know");
   }
+  // One that a later manager knows would be taken for READ_WRITE, or for MOVABLE. To let go of it
+  // neither is asked for.
+  const bool is_known = v1::Access_IsValid(offer.access()) && v1::MemoryZone_IsValid(offer.zone());
+  if (offer.want() == v1::Offer::WANT_ONLINE && !is_known &&
+      !CXLPOOL_MUTANT("unknown-access-may-write")) {
+    return BadOffer(offer, "has an access or a zone that this agent does not know");
+  }
   if (offer.segments_size() > kMaxSegments) {
     return BadOffer(offer, absl::StrCat("has more than ", kMaxSegments, " segments"));
   }

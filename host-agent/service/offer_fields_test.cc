@@ -60,6 +60,20 @@ TEST(OfferFieldsTest, EveryWordForTheLadderIsTaken) {
                        512u, kTestLength, segment.targets(0).slot(), segment.targets(0).serial()));
 }
 
+// A manager of a later release may have other ways to let a host at memory.
+TEST(OfferFieldsTest, AnAccessOrAZoneThatIsNotKnownHereIsNotBroughtOnline) {
+  v1::Offer access = FullOffer();
+  access.set_access(static_cast<v1::Access>(9));
+  EXPECT_FALSE(DesiredOf(access).has_value());
+  v1::Offer zone = FullOffer();
+  zone.set_zone(static_cast<v1::MemoryZone>(9));
+  EXPECT_FALSE(DesiredOf(zone).has_value());
+  for (v1::Offer* offer : {&access, &zone}) {
+    offer->set_want(v1::Offer::WANT_OFFLINE);
+    EXPECT_TRUE(DesiredOf(*offer).has_value()) << "the host lets go of it all the same";
+  }
+}
+
 // An application's view of two segments of one Region, in this mode.
 struct Shown {
   explicit Shown(v1::AttachmentMode mode) {
