@@ -29,6 +29,7 @@
 #include "host-agent/adapters/linux/linux_space.h"
 #include "host-agent/adapters/linux/machine/host_policy.h"
 #include "host-agent/adapters/shared/file_space.h"
+#include "host-agent/adapters/shared/grant_table.h"
 #include "host-agent/adapters/shared/shared_host.h"
 #include "host-agent/check.h"
 #include "host-agent/config.h"
@@ -99,6 +100,13 @@ std::unique_ptr<DaxSpace> MakeSpace(const AgentConfig& config, const SharedHostO
   return MakeLinuxSpace({.devices = config.shared_devices});
 }
 
+// What the agent before this one has noted can be read, or there is nothing.
+absl::Status CheckNotes(const AgentConfig& config, const SharedHostOptions& shared) {
+  absl::Status status = CheckRunFile(shared.grants_path, kGrantsText, shared.boot_id);
+  status.Update(CheckRunFile(PiecesFileOf(config), kPiecesText, shared.boot_id));
+  return status;
+}
+
 std::unique_ptr<HostEvents> MakeEvents(const AgentConfig& config, Loop* loop) {
   if (config.is_real_host()) {
     return MakeLinuxHostEvents({.every_memdev = config.adapter == AgentConfig::Adapter::kShared});
@@ -131,6 +139,7 @@ class Agent {
       shared.probe = CrashProbe();
       // Before the grants are read: two agents would each overwrite what the other has noted.
       absl::Status status = HoldRunFile(shared.grants_path);
+      if (status.ok()) status = CheckNotes(config, shared);
       if (!status.ok()) return status;
       auto memory = MakeSharedHost(MakeSpace(config, shared), shared);
       agent->shared_ = memory.get();
@@ -433,6 +442,7 @@ absl::StatusOr<HostObservation> LookAtHost(const AgentConfig& config) {
     const absl::StatusOr<AgentOptions> options = OptionsOf(config);
     if (!options.ok()) return options.status();
     SharedHostOptions shared = SharedOptionsOf(config, options->incarnation);
+    if (absl::Status status = CheckNotes(config, shared); !status.ok()) return status;
     memory = MakeSharedHost(MakeSpace(config, shared), shared);
   } else {
     memory = MakeMemory(config, &loop, &clock);

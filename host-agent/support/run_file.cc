@@ -51,6 +51,22 @@ std::optional<std::vector<std::string>> ReadRunFile(const std::string& path, siz
   return lines;
 }
 
+absl::Status CheckRunFile(const std::string& path, absl::string_view what,
+                          absl::string_view boot_id) {
+  constexpr size_t kMaxBytes = size_t{4} << 20;
+  const std::optional<std::string> text = ReadOwn(path, kMaxBytes);
+  if (!text.has_value() || CXLPOOL_MUTANT("later-run-files-are-none")) return absl::OkStatus();
+  const std::string line = text->substr(0, text->find('\n'));
+  const bool is_of_this_boot = absl::StartsWith(line, absl::StrCat("cxlpool ", what, " ")) &&
+                               absl::EndsWith(line, absl::StrCat(" ", boot_id));
+  if (!is_of_this_boot || line == FirstLine(what, boot_id)) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "RUN_FILE_TOO_NEW",
+                absl::StrCat(path,
+                             " was written in this boot by an agent of a later release; "
+                             "without it what this host has of the pool is not known"),
+                "install that release of cxlpool-agent again, or reboot this host");
+}
+
 int WriteRunFile(const std::string& path, absl::string_view what, absl::string_view boot_id,
                  absl::string_view lines) {
   const std::string text = absl::StrCat(FirstLine(what, boot_id), "\n", lines);

@@ -21,6 +21,12 @@ std::optional<std::vector<std::string>> ReadRunFile(const std::string& path, siz
                                                     absl::string_view what,
                                                     absl::string_view boot_id);
 
+// FAILED_PRECONDITION/RUN_FILE_TOO_NEW: an agent of a later release wrote it in this boot, in a
+// form that ReadRunFile does not know. For a file without which the agent would say that the host
+// has nothing.
+absl::Status CheckRunFile(const std::string& path, absl::string_view what,
+                          absl::string_view boot_id);
+
 // Replaces the file in one step; mode 0600. Each of `lines` ends with a newline. It is not synced:
 // it does not outlive the boot. 0, or the errno, and what was there stays.
 int WriteRunFile(const std::string& path, absl::string_view what, absl::string_view boot_id,

@@ -23,7 +23,6 @@ namespace {
 
 constexpr uint64_t kBlockBytes = uint64_t{128} << 20;
 constexpr uint64_t kWindowBytes = uint64_t{1} << 44;  // Of each file, in made-up host addresses.
-constexpr char kPiecesText[] = "pieces of files";
 constexpr size_t kMaxPiecesBytes = size_t{4} << 20;
 constexpr size_t kMaxHolders = 32;
 

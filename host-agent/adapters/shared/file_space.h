@@ -19,6 +19,8 @@
 
 namespace cxlpool::agent {
 
+inline constexpr char kPiecesText[] = "pieces of files";  // For CheckRunFile.
+
 class FileSpace : public DaxSpace {
  public:
   // `files`: absolute paths of files that the operator made (truncate -s). `pieces_path`: a file of

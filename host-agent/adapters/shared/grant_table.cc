@@ -14,7 +14,6 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr char kGrantsText[] = "grants of shared devices";
 constexpr size_t kMaxGrantsBytes = size_t{4} << 20;
 
 // "grant STATE OFFSET BASE64 NAME" or "work OFFSET LENGTH DEVICE": nothing for any other line, of a

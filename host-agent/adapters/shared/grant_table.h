@@ -16,6 +16,8 @@
 
 namespace cxlpool::agent {
 
+inline constexpr char kGrantsText[] = "grants of shared devices";  // For CheckRunFile.
+
 struct Granted {
   v1::DeviceGrant grant = {};
   // Where its bytes are: the device as this host calls it in this boot, and how far from its start.
