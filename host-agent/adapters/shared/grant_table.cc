@@ -17,8 +17,9 @@ namespace {
 constexpr size_t kMaxGrantsBytes = size_t{4} << 20;
 
 // "grant STATE OFFSET BASE64 NAME" or "work OFFSET LENGTH DEVICE": nothing for any other line, of a
-// later release. STATE: "ready", "owing" (not ready, and owes a flush), or "bare". An earlier
-// release knows "owing" for "bare", and flushes only where there still is a DAX device.
+// later release. STATE: "ready", "owing" (not ready, and owes a flush), or "bare"; one of a later
+// release is taken for "owing". An earlier release knows "owing" for "bare", and flushes only where
+// there still is a DAX device.
 std::optional<Granted> ParseGrant(const std::vector<std::string>& words) {
   Granted granted;
   std::string bytes;
@@ -28,7 +29,7 @@ std::optional<Granted> ParseGrant(const std::vector<std::string>& words) {
     return std::nullopt;
   }
   granted.ready = words[1] == "ready";
-  granted.owes_flush = granted.ready || words[1] == "owing";
+  granted.owes_flush = words[1] != "bare";
   granted.name = words[4];
   return granted;
 }

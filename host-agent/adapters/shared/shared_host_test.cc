@@ -621,6 +621,18 @@ TEST_F(SharedHostTest, OneAgentAtATimeHasTheGrants) {
   EXPECT_EQ(ReasonOf(HoldRunFile(directory_ + "/none/grants")), "RUN_FILE");
 }
 
+TEST_F(SharedHostTest, AGrantWhoseStateIsNotKnownOwesAFlush) {
+  const std::string grants = directory_ + "/grants";
+  for (const auto& [state, owes] : {std::pair("ready", true), std::pair("owing", true),
+                                    std::pair("bare", false), std::pair("later", true)}) {
+    const std::string line = absl::StrCat("grant ", state, " 0  device\n");
+    ASSERT_EQ(WriteRunFile(grants, kGrantsText, "boot-1", line), 0);
+    const GrantTable table(grants, "boot-1");
+    ASSERT_EQ(table.all().size(), 1u) << state;
+    EXPECT_EQ(table.all()[0].owes_flush, owes) << state;
+  }
+}
+
 TEST(CacheLinesTest, ClearsWholeLinesAndNoOther) {
   constexpr size_t kSize = 4096;
   alignas(64) char bytes[kSize];
