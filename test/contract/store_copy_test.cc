@@ -11,6 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "etcd/v3/kv.pb.h"
+#include "fabric-manager/adapters/store_etcd/etcd_client.h"
+#include "fabric-manager/adapters/store_etcd/etcd_layout.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
 #include "fabric-manager/fabric_drivers.h"
 #include "fabric-manager/fsck/fsck.h"
@@ -123,6 +126,22 @@ TEST_F(StoreCopyTest, APoolGoesIntoMembersAndBack) {
   EtcdCluster members(3);
   ASSERT_TRUE(members.status().ok()) << members.status();
   GoesThereAndBack(Etcd(members.endpoints()));
+}
+
+TEST_F(StoreCopyTest, WhatALaterReleaseHasInEtcdIsNoDamage) {
+  FakeEtcd etcd(1);
+  const StorePlace place = Etcd({etcd.endpoint()});
+  const auto client = EtcdClient::Make(place.etcd->etcd);
+  ASSERT_TRUE(client.ok()) << client.status();
+  for (const auto& [text, reason] : {std::pair("7 30 ab me more", "STORE_TOO_NEW"),
+                                     std::pair("what is this, then?", "STORE_CORRUPT")}) {
+    etcdserverpb::TxnRequest txn;
+    auto& put = *txn.add_success()->mutable_request_put();
+    put.set_key(EtcdKeys(place.etcd->prefix).Head());
+    put.set_value(text);
+    ASSERT_TRUE((*client)->Txn(txn).ok());
+    EXPECT_EQ(ReasonOf(CopyStore(place, Database("copy.db")).status()), reason) << text;
+  }
 }
 
 // Of a store that has fewer revisions than the copy needs commits, and no record of a pool.

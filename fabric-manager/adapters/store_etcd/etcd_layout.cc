@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "fabric-manager/ports/pack.h"
@@ -58,6 +59,13 @@ std::optional<EtcdHead> ParseHead(absl::string_view text) {
   head.digest = words[2];
   head.owner = words[3];
   return head;
+}
+
+bool IsLaterHead(absl::string_view text) {
+  std::vector<std::string> words = absl::StrSplit(text, ' ');
+  if (words.size() <= 4) return false;
+  words.resize(4);
+  return ParseHead(absl::StrJoin(words, " ")).has_value();
 }
 
 std::string ToText(const EtcdFolded& folded) {

@@ -34,6 +34,8 @@ struct EtcdHead {
 
 std::string ToText(const EtcdHead& head);
 std::optional<EtcdHead> ParseHead(absl::string_view text);
+// Whether a later release wrote it: all that a head has, and more.
+bool IsLaterHead(absl::string_view text);
 
 struct EtcdFolded {
   uint64_t revision = 0;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 namespace cxlpool::fm {
 namespace {
 
@@ -29,6 +31,10 @@ TEST(EtcdLayoutTest, HeadsComeBackAndOthersDoNot) {
   EXPECT_EQ(ParseHead(ToText(head)), head);
   for (const char* text : {"", "1 2 ab", "1 2 ab me more", "x 2 ab me", "1 -2 ab me"}) {
     EXPECT_EQ(ParseHead(text), std::nullopt) << text;
+  }
+  EXPECT_TRUE(IsLaterHead(absl::StrCat(ToText(head), " more")));
+  for (const char* text : {"", "1 2 ab", "1 2 ab me", "x 2 ab me more", "what is this, then?"}) {
+    EXPECT_FALSE(IsLaterHead(text)) << text;
   }
   EXPECT_EQ(ParseFolded(ToText(EtcdFolded{7, "cd", 100}))->digest, "cd");
   EXPECT_EQ(ParseFolded(ToText(EtcdFolded{7, "cd", 100}))->pack_bytes, 100u);

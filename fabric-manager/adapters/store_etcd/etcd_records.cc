@@ -37,6 +37,14 @@ bool IsPassing(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsOutOfRange(status);
 }
 
+// Of a head that is none.
+absl::Status BadHead(const std::string& key, const std::string& text) {
+  if (!IsLaterHead(text)) return EtcdCorrupt(key);
+  return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_TOO_NEW",
+                absl::StrCat("in etcd ", key, " was written by a later release"),
+                "run that release, or restore the backup made before the update");
+}
+
 absl::Status Closing() { return absl::CancelledError("the store is closing; try again"); }
 
 }  // namespace
@@ -190,6 +198,7 @@ absl::StatusOr<std::string> EtcdRecords::ValueOf(const std::string& key) {
 
 // Whether a head that was read is of somebody who came after; one from before is a stale read.
 bool EtcdRecords::IsAnothers(const std::string& text) const {
+  if (IsLaterHead(text)) return true;
   const auto head = ParseHead(text);
   return head.has_value() && text != head_text_ && head->owner != head_.owner &&
          head->epoch >= head_.epoch;
@@ -236,7 +245,7 @@ absl::StatusOr<StoreImage> EtcdRecords::Load() {
   if (head->kvs().empty()) return image;
   head_text_ = head->kvs(0).value();
   const auto parsed = ParseHead(head_text_);
-  if (!parsed.has_value()) return EtcdCorrupt(keys_.Head());
+  if (!parsed.has_value()) return BadHead(keys_.Head(), head_text_);
   head_.epoch = parsed->epoch;
   image.revision = head_.revision = parsed->revision;
   head_.digest = parsed->digest;
@@ -396,7 +405,7 @@ absl::StatusOr<std::optional<StoreImage>> EtcdRecords::Look(const StoreFollower&
 absl::Status EtcdRecords::FollowTo(const StoreFollower& follower) {
   if (seen_.head.empty()) return absl::OkStatus();
   const auto head = ParseHead(seen_.head);
-  if (!head.has_value()) return EtcdCorrupt(keys_.Head());
+  if (!head.has_value()) return BadHead(keys_.Head(), seen_.head);
   if (loaded_ && head->revision < head_.revision) return absl::OkStatus();  // A stale read.
   if (loaded_) {
     const auto tell = [&](uint64_t revision, StoreBatch batch) {

@@ -99,6 +99,7 @@ inline absl::Duration OwnTerm(absl::Duration takeover) { return takeover * 5 / 6
 
 // What is in etcd now, whoever has it, without a claim. Blocking. Epoch and revision 0: nothing.
 // UNAVAILABLE/STORE_IO: etcd does not answer. DATA_LOSS/STORE_CORRUPT.
+// FAILED_PRECONDITION/STORE_TOO_NEW: a later release has the store.
 absl::StatusOr<StoreImage> ReadEtcdStore(const EtcdStoreOptions& options);
 
 // Starts the thread; etcd is asked by Open, on that thread. Completions run there, too. The
