@@ -248,14 +248,14 @@ class Hooks {
       if ((*request)->per_node) which.node = i;
       regions.push_back(JobRegionId(settings_, which));
       const bool first = (*request)->per_node || i == 0;
-      absl::Status status = memory_.Attach(regions[i], (*nodes)[i], (*request)->mode, first);
+      absl::Status status = memory_.Attach(which, *nodes, i, (*request)->mode, first);
       if (ReasonOf(status) == "UNKNOWN_REGION" && (*request)->per_node && i > 0) {
         // It got more nodes than it wants at least, which is all that its setup knew.
         status = memory_
                      .Allocate(which, **request, *job,
                                WholeGranules(settings_, (*request)->capacity_bytes))
                      .status();
-        if (status.ok()) status = memory_.Attach(regions[i], (*nodes)[i], (*request)->mode, true);
+        if (status.ok()) status = memory_.Attach(which, *nodes, i, (*request)->mode, true);
       }
       if (!status.ok()) return status;
     }

@@ -266,6 +266,7 @@ TEST_F(HooksTest, PreRunLetsOneNodeWrite) {
   const auto& calls = manager_.AttachRegion_calls.requests;
   ASSERT_EQ(calls.size(), 2u);
   EXPECT_EQ(calls[0].host(), "hosts/node0");
+  EXPECT_EQ(calls[0].name(), "regions/tag of regions/slurm-5");
   EXPECT_EQ(calls[0].access(), v1::READ_WRITE);
   EXPECT_EQ(calls[0].mode(), v1::SYSTEM_RAM);
   EXPECT_EQ(calls[1].access(), v1::READ_ONLY);
@@ -280,6 +281,21 @@ TEST_F(HooksTest, PreRunWaitsWhileABridgeIsBlocked) {
   manager_.AttachRegion_calls.answers = {
       Refused(absl::StatusCode::kResourceExhausted, "BRIDGE_BLOCKED"), v1::AttachRegionResponse()};
   EXPECT_TRUE(Run({.verb = SlurmVerb::kPreRun, .job = 5, .script = Script("")}).ok());
+}
+
+// Numbers of jobs are no secret: a program on a host takes the name of a job's Region before the
+// job has it, and another host's agent even with a lease.
+TEST_F(HooksTest, PreRunAttachesNothingThatOthersHave) {
+  slurm_.jobs = {SlurmJob{.state = "CONFIGURING"}};
+  manager_.GetRegion_calls.answers = {
+      MakeRegion(v1::Region::ALLOCATED, 3, "regions/slurm-5"),
+      WithAttachment(SlurmRegion("slurm-5"), v1::Attachment::ONLINE, 1, "hosts/node7")};
+  for (const char* why : {"no setup made", "hosts/node7 has"}) {
+    const absl::Status status = Run({.verb = SlurmVerb::kPreRun, .job = 5, .script = Script("")});
+    EXPECT_EQ(ReasonOf(status), "REGION_EXISTS");
+    EXPECT_THAT(OneLine(status), HasSubstr(why));
+  }
+  EXPECT_TRUE(manager_.AttachRegion_calls.requests.empty());
 }
 
 TEST_F(HooksTest, TeardownWaitsForTheManager) {

@@ -23,6 +23,13 @@ WaitGoal GoalOf(WaitGoal::Kind kind, const std::string& host = "") {
   return {.kind = kind, .host = host, .attachment_generation = 0, .size_bytes = 0};
 }
 
+// `why` says what about the Region of that name is not as a setup makes it.
+absl::Status NotTheJobs(const std::string& region, absl::string_view why) {
+  return Refuse(absl::StatusCode::kAlreadyExists, "REGION_EXISTS",
+                absl::StrCat("there is a Region ", region, ", which ", why),
+                "release or rename it, or give Slurm another `prefix` in cli.toml");
+}
+
 }  // namespace
 
 // A second at least: what was just asked for may be done already, however late it is.
@@ -75,23 +82,32 @@ absl::StatusOr<v1::Region> JobMemory::FindOwn(const JobRegion& which) {
   v1::GetRegionRequest get;
   get.set_name(ResourceName("regions", JobRegionId(settings_, which)));
   auto there = connection_.Send(get);
-  if (!there.ok() || FindJobRegion(settings_, *there) == which) return there;
-  return Refuse(absl::StatusCode::kAlreadyExists, "REGION_EXISTS",
-                absl::StrCat("there is a Region ", get.name(), ", which no setup made"),
-                "release or rename it, or give Slurm another `prefix` in cli.toml");
+  if (!there.ok() || FindJobRegion(settings_, *there) == which ||
+      CXLPOOL_MUTANT("slurm-believes-a-name")) {
+    return there;
+  }
+  return NotTheJobs(get.name(), "no setup made");
 }
 
-// The Region is read first: how it is shared may be another's doing, and says who may write.
-absl::Status JobMemory::Attach(const std::string& region_id, const std::string& node,
-                               v1::AttachmentMode mode, bool first) {
-  v1::GetRegionRequest get;
-  get.set_name(ResourceName("regions", region_id));
-  const auto region = connection_.Send(get);
+// The Region is read first: how it is shared may be another's doing, and says who may write. And a
+// name is whoever's who took it first, also a program's on some host, which would read along: the
+// job gets what a setup made, and what no host has but its own. It is named by the tag, so that it
+// is the one that was looked at.
+absl::Status JobMemory::Attach(const JobRegion& which, const std::vector<std::string>& nodes,
+                               size_t node, v1::AttachmentMode mode, bool first) {
+  const auto region = FindOwn(which);
   if (!region.ok()) return region.status();
+  for (const v1::Attachment& there : region->attachments()) {
+    const bool is_of_job = std::any_of(nodes.begin(), nodes.end(), [&](const std::string& each) {
+      return HostOf(each) == there.host();
+    });
+    if (is_of_job || CXLPOOL_MUTANT("slurm-shares-with-strangers")) continue;
+    return NotTheJobs(region->name(), absl::StrCat(there.host(), " has: no node of the job"));
+  }
   v1::AttachRegionRequest call;
   call.set_request_id(FormatUuid(RandomUuid()));
-  call.set_name(get.name());
-  call.set_host(HostOf(node));
+  call.set_name(ResourceName("regions", region->tag()));
+  call.set_host(HostOf(nodes[node]));
   call.set_mode(mode);
   const bool reads = region->sharing() == v1::SINGLE_WRITER && !first;
   call.set_access(reads ? v1::READ_ONLY : v1::READ_WRITE);

@@ -4,6 +4,7 @@
 #ifndef CXLPOOL_TOOLS_CLI_SLURM_MEMORY_H_
 #define CXLPOOL_TOOLS_CLI_SLURM_MEMORY_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,10 @@ class JobMemory {
   // The one of that name, if a setup made it; else REGION_EXISTS: a person did.
   absl::StatusOr<v1::Region> FindOwn(const JobRegion& which);
 
-  // To one host, READ_ONLY where there is one that writes already; answers without waiting.
-  absl::Status Attach(const std::string& region_id, const std::string& node,
+  // To one of the job's nodes, READ_ONLY where there is one that writes already; answers without
+  // waiting. REGION_EXISTS: no setup made what has the name, or a host has it that is no node of
+  // the job.
+  absl::Status Attach(const JobRegion& which, const std::vector<std::string>& nodes, size_t node,
                       v1::AttachmentMode mode, bool first);
   // Until that is done.
   absl::Status AwaitOnline(const std::string& region_id, const std::string& node);
