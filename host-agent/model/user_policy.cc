@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/mutant.h"
+#include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -117,6 +119,18 @@ absl::Status CheckRelease(const LocalPolicy& policy, uint32_t uid,
   }
   return NotYours(uid, region.name,
                   "ask who made it, or the operator for may_release in [[applications.user]]");
+}
+
+// cxlpool-dra is root, and opens for a container whatever has its claim's name.
+absl::Status CheckNewName(const LocalPolicy& policy, uint32_t uid, const std::string& region_id) {
+  if (IsPrivileged(policy, uid) || !absl::StartsWith(region_id, kClaimRegionPrefix) ||
+      CXLPOOL_MUTANT("anybody-takes-a-claims-name")) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kPermissionDenied, "NAME_NOT_YOURS",
+                absl::StrCat("names that begin with ", kClaimRegionPrefix,
+                             " are those of Kubernetes' claims, and not for user id ", uid),
+                absl::StrCat("give it a name that does not begin with ", kClaimRegionPrefix));
 }
 
 // Whether it may be persistent is checked before the limits: a rule that allows that has no limits

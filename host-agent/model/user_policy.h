@@ -91,6 +91,10 @@ absl::Status CheckOpen(const LocalPolicy& policy, uint32_t uid, const std::vecto
 absl::Status CheckRelease(const LocalPolicy& policy, uint32_t uid,
                           const std::vector<uint32_t>& gids, const RegionRights& region);
 
+// Whether the user may give a new Region this id; empty: the manager names it.
+// PERMISSION_DENIED/NAME_NOT_YOURS: it is a claim's of Kubernetes (kClaimRegionPrefix).
+absl::Status CheckNewName(const LocalPolicy& policy, uint32_t uid, const std::string& region_id);
+
 // Whether the user may allocate `size_bytes` on top of `used`.
 // PERMISSION_DENIED: ALLOCATE_NOT_ALLOWED, PERSISTENT_NOT_ALLOWED. RESOURCE_EXHAUSTED: USER_LIMIT.
 absl::Status CheckAllocate(const UserRule& rule, uint32_t uid, const UserUsage& used,

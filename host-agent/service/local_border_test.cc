@@ -168,6 +168,24 @@ TEST(LocalBorderTest, RootsIsNotEverybodys) {
   ExpectMay({}, offer, kMaker, {});
 }
 
+// Its plugin is root, and would open for a container what another user has made and reads along.
+TEST(LocalBorderTest, ANameOfKubernetesIsRootsAndTheAgents) {
+  BorderRig rig;
+  rig.Connect();
+  const auto allocate = [&rig](const LocalPeer& peer, const std::string& id) {
+    v1::LocalRequest request = BorderRig::Request();
+    request.mutable_allocate()->set_region_id(id);
+    request.mutable_allocate()->set_size_bytes(4096);
+    return rig.Ask(peer, request);
+  };
+  EXPECT_EQ(allocate(kMaker, "k8s-1c2d3e4f"), "NAME_NOT_YOURS");
+  EXPECT_TRUE(rig.link.allocates.empty());
+  EXPECT_EQ(allocate(kMaker, "k8s"), "-");
+  EXPECT_EQ(allocate(kRoot, "k8s-1c2d3e4f"), "-");
+  EXPECT_EQ(allocate(kAgent, "k8s-1c2d3e4f"), "-");
+  EXPECT_EQ(rig.link.allocates.size(), 3u);
+}
+
 TEST(LocalBorderTest, OpenToLetsOpenAndNotRelease) {
   LocalPeer member = kOther;
   member.gids = {7, 100};

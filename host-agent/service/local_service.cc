@@ -506,6 +506,8 @@ LocalReply LocalService::Close(const LocalPeer& peer, const v1::LocalCloseReques
 }
 
 absl::Status LocalService::Admit(const LocalPeer& peer, const v1::LocalAllocateRequest& request) {
+  absl::Status may_name = CheckNewName(policy_, peer.uid, request.region_id());
+  if (!may_name.ok()) return may_name;
   if (!request.persistent() && (peer.pid <= 0 || peer.start_ticks == 0)) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "OWNER_UNKNOWN",
                   "the Region is to live as long as the calling process, which the agent cannot "

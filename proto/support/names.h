@@ -21,6 +21,11 @@ absl::Status CheckResourceId(absl::string_view id);
 // characters in all); or a UUID where `allow_uuid`.
 absl::Status CheckRegionId(absl::string_view id, bool allow_uuid = false);
 
+// What the names of Regions begin with that are claims of Kubernetes (tools/dra). Of a host's users
+// root and the agent's own take them, and no other: a container would share its memory with who
+// knew the claim's uid and was first.
+inline constexpr absl::string_view kClaimRegionPrefix = "k8s-";
+
 // "ml" of "ml.kv-cache"; empty: the name is of no tenant's name space.
 absl::string_view TenantOfRegionId(absl::string_view id);
 

@@ -13,7 +13,6 @@ namespace cxlpool::dra {
 namespace {
 
 constexpr char kClass[] = "region";
-constexpr char kRegionPrefix[] = "k8s-";
 constexpr char kFileSuffix[] = ".json";
 constexpr int kEverybodyReads = 0444;
 constexpr int kEverybodyWrites = 0666;
@@ -29,7 +28,7 @@ bool IsPlain(absl::string_view text) {
 }  // namespace
 
 absl::StatusOr<std::string> RegionOfClaim(absl::string_view uid) {
-  std::string region = absl::StrCat(kRegionPrefix, uid);
+  std::string region = absl::StrCat(kClaimRegionPrefix, uid);
   if (uid.empty() || !CheckResourceId(region).ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the claim's uid is none that a Region can be named after (at most 59 of a-z, "
@@ -48,7 +47,7 @@ std::string CdiFileName(absl::string_view region) {
 
 std::optional<std::string> RegionOfCdiFile(absl::string_view file_name) {
   absl::string_view uid = file_name;
-  if (!absl::ConsumePrefix(&uid, absl::StrCat(FilePrefix(), kRegionPrefix)) ||
+  if (!absl::ConsumePrefix(&uid, absl::StrCat(FilePrefix(), kClaimRegionPrefix)) ||
       !absl::ConsumeSuffix(&uid, kFileSuffix)) {
     return std::nullopt;
   }
