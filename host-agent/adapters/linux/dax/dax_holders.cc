@@ -1,5 +1,6 @@
 #include "host-agent/adapters/linux/dax/dax_holders.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -7,10 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
@@ -20,6 +24,17 @@ namespace {
 
 // Lines of a process's maps, or its descriptors, between two looks at the clock.
 constexpr int kLinesPerClock = 256;
+
+// Whether the file at the end of this link is that device; nothing: it cannot be looked at. Only
+// what the kernel knows by itself: a file system that somebody serves is not asked, since it may
+// never answer.
+std::optional<bool> IsThatDevice(const std::string& link, dev_t number) {
+  struct statx found = {};
+  if (statx(AT_FDCWD, link.c_str(), AT_STATX_DONT_SYNC, STATX_TYPE, &found) != 0) {
+    return std::nullopt;
+  }
+  return S_ISCHR(found.stx_mode) && makedev(found.stx_rdev_major, found.stx_rdev_minor) == number;
+}
 
 // A search for one device in one process after the other. What cannot be read is noted, since the
 // device may be held there all the same.
@@ -48,6 +63,7 @@ class HolderSearch {
   // `folder` is that of a process in /proc, or of one of its threads.
   bool HasOpen(const std::string& folder);
   bool HasMapped(const std::string& folder, bool& has_memory);
+  bool IsOtherFile(const std::string& folder, absl::string_view line) const;
 
   void Note(const std::string& path, int error);
   bool IsLate(int count);
@@ -94,15 +110,16 @@ bool HolderSearch::HasOpen(const std::string& folder) {
     const ssize_t length = readlink(path.c_str(), target, sizeof target);
     if (length < 0) Note(place, errno);
     if (length <= 0) continue;
-    // stat() of any other file could hang (a dead network mount); a device's does not.
+    // Most files are passed over by their names, which is quicker.
     const absl::string_view file(target, static_cast<size_t>(length));
     if (!absl::StartsWith(file, "/dev/") && !absl::StrContains(file, device_.name)) continue;
-    // Nor does it fail: what cannot be looked at lies in a file system of somebody's own.
-    struct stat found = {};
-    if (stat(path.c_str(), &found) == 0 && S_ISCHR(found.st_mode) &&
-        found.st_rdev == device_.number) {
-      return true;
-    }
+    // The link's own mode says what its descriptor can do. One that can neither read nor write
+    // (O_PATH) holds nothing, and anybody gets it, without any right to the device.
+    struct stat own = {};
+    const bool is_path = lstat(path.c_str(), &own) == 0 && (own.st_mode & (S_IRUSR | S_IWUSR)) == 0;
+    if (is_path && !CXLPOOL_MUTANT("a-path-is-a-holder")) continue;
+    // A device can always be looked at: what cannot lies in a file system of somebody's own.
+    if (IsThatDevice(path, device_.number).value_or(false)) return true;
   }
   return false;
 }
@@ -117,10 +134,27 @@ bool HolderSearch::HasMapped(const std::string& folder, bool& has_memory) {
     has_memory = true;
     if (IsLate(++count)) return false;
     if (count > 4096 && CXLPOOL_MUTANT("maps-are-cut")) return false;
-    found = MapsShow(line, mapped_);
+    found = MapsShow(line, mapped_) && !IsOtherFile(folder, line);
     return !found;
   }));
   return found;
+}
+
+// Whether what is mapped there is seen to be no such device: anybody may name a file as one. False
+// where it cannot be looked at: then its name counts. `line`: of the maps in `folder`, whose last
+// word is the process, or the thread, by whose number the kernel has such links, too.
+bool HolderSearch::IsOtherFile(const std::string& folder, absl::string_view line) const {
+  const std::pair<absl::string_view, absl::string_view> range =
+      absl::StrSplit(line.substr(0, line.find(' ')), absl::MaxSplits('-', 1));
+  uint64_t begin = 0, end = 0;
+  if (!absl::SimpleHexAtoi(range.first, &begin) || !absl::SimpleHexAtoi(range.second, &end)) {
+    return false;
+  }
+  // Unlike the maps, these names have no zeros in front.
+  const std::string link = absl::StrCat("proc/", folder.substr(folder.rfind('/') + 1),
+                                        "/map_files/", absl::Hex(begin), "-", absl::Hex(end));
+  const std::optional<bool> is_device = IsThatDevice(files_.Path(link), device_.number);
+  return is_device == false && !CXLPOOL_MUTANT("a-name-is-a-holder");
 }
 
 // A process, or a thread, that has ended meanwhile holds nothing.

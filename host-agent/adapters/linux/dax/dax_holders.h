@@ -5,6 +5,8 @@
 // those of its other threads. It sees what may be seen with the caller's rights (root: everything
 // in its PID namespace), and says so where that is not enough. It does not see a descriptor that a
 // socket carries just then, nor one that only a thread with a descriptor table of its own has.
+// What any user can have is no holder: a descriptor of the device's path alone (O_PATH), or a file
+// of the device's name; and nobody's file system makes it wait.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_HOLDERS_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_HOLDERS_H_
 

@@ -45,6 +45,31 @@ TEST(DaxHoldersTest, SeesAnOpenDescriptorAndLeavesSelfOut) {
   EXPECT_THAT(Find(0), Not(Contains(getpid())));
 }
 
+// Which takes no right to the device: anybody could keep others' memory from being released.
+TEST(DaxHoldersTest, WhoHasOnlyItsPathOpenIsNoHolder) {
+  const UniqueFd path(open("/dev/full", O_PATH | O_CLOEXEC));
+  ASSERT_TRUE(path.valid());
+  EXPECT_THAT(Find(0), Not(Contains(getpid())));
+  const UniqueFd written(open("/dev/full", O_WRONLY | O_CLOEXEC));
+  EXPECT_THAT(Find(0), Contains(getpid()));
+}
+
+// Likewise. The file's name counts only where the kernel does not show what it is.
+TEST(DaxHoldersTest, WhoMapsAFileOfThatNameIsNoHolder) {
+  FakeHost host;
+  const std::string maps = "0001f000-00020000 rw-s 00000000 00:07 131    /tmp/full\n";
+  for (const char* process : {"proc/41", "proc/42", "proc/43", "proc/44/task/45"}) {
+    host.Put(absl::StrCat(process, "/maps"), maps);
+  }
+  host.Link("proc/41/map_files/1f000-20000", "proc/41/maps");
+  host.Link("proc/45/map_files/1f000-20000", "proc/41/maps");
+  host.Folder("proc/42/map_files");
+  std::filesystem::create_symlink("/dev/full", host.Path("proc/42/map_files/1f000-20000"));
+  const auto holders = FindDeviceHolders(host.files(), kFull, 1, Deadline::In(absl::Seconds(60)));
+  ASSERT_TRUE(holders.ok()) << holders.status();
+  EXPECT_THAT(PidsOf(*holders), ElementsAre(42, 43));
+}
+
 TEST(DaxHoldersTest, TellsWhenAHolderStarted) {
   UniqueFd fd(open("/dev/full", O_RDONLY | O_CLOEXEC));
   const auto holders = FindDeviceHolders(HostFiles(), kFull, 0, Deadline::In(absl::Seconds(60)));
