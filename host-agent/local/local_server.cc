@@ -131,14 +131,13 @@ void LocalServer::Stop() {
   }
   ::eventfd_write(mailbox_->wake.get(), 1);
   thread_.join();
-  ::unlink(options_.path.c_str());
-  listener_.Reset();
 }
 
 // --- The I/O thread.
 
 // Until Stop: takes connections, requests and the core's answers. All sockets are this thread's.
 void LocalServer::Run() {
+  breaker_.emplace();
   std::array<epoll_event, 64> events;
   for (;;) {
     const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), WaitMs());
@@ -166,6 +165,14 @@ void LocalServer::Run() {
     if (mailbox_->stopping) break;
   }
   while (!connections_.empty()) End(connections_.begin()->first);
+  ::unlink(options_.path.c_str());
+  HangUp(std::move(listener_));  // And on those that it has not accepted.
+  breaker_.reset();
+}
+
+void LocalServer::HangUp(UniqueFd socket) {
+  const WaitBreaker::Guard guard(*breaker_);
+  socket.Reset();
 }
 
 int LocalServer::WaitMs() const {
@@ -232,13 +239,18 @@ void LocalServer::Accept() {
     if (errno != EMFILE && errno != ENFILE) return;
     // Out of descriptors: hang up on the caller instead of being woken for it for ever.
     spare_.Reset();
-    UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).Reset();
+    HangUp(UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
     spare_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     return;
   }
+  if (!Take(socket)) HangUp(std::move(socket));
+}
+
+// Gives it a place and watches it, or says why not.
+bool LocalServer::Take(UniqueFd& socket) {
   ucred credentials;
   socklen_t size = sizeof(credentials);
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return false;
   const uint64_t id = ++last_connection_;
   Connection connection;
   connection.peer = {.connection = id,
@@ -255,21 +267,25 @@ void LocalServer::Accept() {
   if (!refused.ok()) {
     // It is sent the reason, if its socket takes that at once, and is never waited for.
     SendPacket(socket.get(), RefusedReply(refused).response.SerializeAsString(), {}).IgnoreError();
-    return;
+    return false;
   }
   epoll_event event = {.events = EPOLLIN, .data = {.u64 = id}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) return;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) return false;
   connection.socket = std::move(socket);
   connection.asked_at = clock_.Elapsed();
   connections_.emplace(id, std::move(connection));
+  return true;
 }
 
 // Reads one packet and posts its request to the core. Until that is answered nothing more is read
 // from the connection (Watch).
 void LocalServer::OnReadable(Connection& connection) {
   GivenDescriptors given;
-  absl::StatusOr<std::string> packet =
-      ReceivePacket(connection.socket.get(), bin_.HasRoom() ? &given : nullptr);
+  const auto receive = [&] {
+    const WaitBreaker::Guard guard(*breaker_);
+    return ReceivePacket(connection.socket.get(), bin_.HasRoom() ? &given : nullptr);
+  };
+  const absl::StatusOr<std::string> packet = receive();
   UniqueFd page;
   if (given.first.valid() && !given.had_others && IsUsagePage(given.first.get())) {
     page = std::move(given.first);
@@ -377,6 +393,7 @@ void LocalServer::End(uint64_t id) {
   const auto it = connections_.find(id);
   const Place place = {.uid = it->second.peer.uid, .privileged = it->second.privileged};
   const bool served = it->second.served;
+  HangUp(std::move(it->second.socket));
   connections_.erase(it);
   if (!served) return;
   ending_.emplace(id, place);

@@ -97,6 +97,10 @@ class LocalServer {
   absl::Status Bind();
   void Run();
   void Accept();
+  // False: it is not served.
+  bool Take(UniqueFd& socket);
+  // Closes it, with what its peer has sent and nobody has read.
+  void HangUp(UniqueFd socket);
   void OnReadable(Connection& connection);
   void Reply(Connection& connection, LocalReply reply);
   void Flush(Connection& connection);
@@ -115,6 +119,7 @@ class LocalServer {
 
   UniqueFd listener_;
   UniqueFd epoll_;
+  std::optional<WaitBreaker> breaker_;  // The I/O thread's, as long as it runs.
   DescriptorBin bin_;
   UniqueFd spare_;  // Given up for a moment when the process is out of descriptors.
   std::map<uint64_t, Connection> connections_;  // The I/O thread's.

@@ -1,7 +1,11 @@
 #include "host-agent/local/packet.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -10,9 +14,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/log.h"
 #include "proto/support/mutant.h"
 
 namespace cxlpool::agent {
+namespace {
+
+constexpr int kBreakSignal = SIGURG;  // Nobody else here uses it, and by default it is ignored.
+
+}  // namespace
 
 // No descriptor leaks, whatever a peer sends: the one that there is room for is in `given` before
 // anything of the packet is judged, and the kernel never installs the others.
@@ -26,7 +36,7 @@ absl::StatusOr<std::string> ReceivePacket(int socket, GivenDescriptors* given) {
   ssize_t size = 0;
   do {
     // One descriptor fits; two would into the padding that CMSG_SPACE has. Without room the kernel
-    // drops what comes.
+    // closes what comes.
     header.msg_control = given == nullptr ? nullptr : control;
     header.msg_controllen = given == nullptr ? 0 : CMSG_LEN(sizeof(int));
     size = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -81,6 +91,38 @@ absl::Status SendPacket(int socket, absl::string_view bytes,
   if (size >= 0) return absl::OkStatus();
   if (errno == EAGAIN || errno == ENOBUFS) return absl::UnavailableError("the peer does not read");
   return absl::UnknownError(absl::StrCat("sendmsg: ", std::strerror(errno)));
+}
+
+// The handler does nothing. It is there because a signal that is ignored interrupts nothing.
+WaitBreaker::WaitBreaker() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) {};
+  ::sigemptyset(&action.sa_mask);
+  sigset_t own;
+  ::sigemptyset(&own);
+  ::sigaddset(&own, kBreakSignal);
+  sigevent event = {};
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = kBreakSignal;
+  event._sigev_un._tid = static_cast<pid_t>(::syscall(SYS_gettid));  // glibc has no other name.
+  is_made_ = ::sigaction(kBreakSignal, &action, nullptr) == 0 &&
+             ::pthread_sigmask(SIG_UNBLOCK, &own, nullptr) == 0 &&
+             ::timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
+  if (!is_made_) {
+    LogWarning("local", "a program may keep the agent from serving others: no timer is to be had: ",
+               std::strerror(errno));
+  }
+}
+
+WaitBreaker::~WaitBreaker() {
+  if (is_made_) ::timer_delete(timer_);
+}
+
+void WaitBreaker::Signal(absl::Duration every) const {
+  if (!is_made_ || CXLPOOL_MUTANT("who-lingers-keeps-others-waiting")) return;
+  const timespec time = absl::ToTimespec(every);
+  const itimerspec when = {.it_interval = time, .it_value = time};
+  ::timer_settime(timer_, 0, &when, nullptr);
 }
 
 // The thread has nothing of this object's but the count, and so may outlive it.
