@@ -38,6 +38,33 @@ class ClientTest : public ::testing::Test {
   FakeAgent agent_;
 };
 
+constexpr char kNowhere[] = "/nowhere/agent.sock";
+
+// Run by the test below.
+TEST(SecureProgram, DISABLED_Connects) {
+  const Result<Pool> pool = Pool::Connect({});
+  EXPECT_TRUE(pool.ok() || pool.error().message.find(kNowhere) == std::string::npos)
+      << pool.error().message;
+}
+
+// The kernel takes it for one that is set-user-id: it has not the rights of who starts it.
+TEST(ClientConnectTest, WhoStartsAProgramWithOtherRightsDoesNotChooseItsAgent) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to start a program with other rights";
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::setenv("CXLPOOL_SOCKET", kNowhere, 1);
+    ::setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // It may not look at itself.
+    if (::setresuid(65534, 0, 0) != 0) ::_exit(2);
+    ::execl("/proc/self/exe", "libpool_test", "--gtest_filter=SecureProgram.DISABLED_Connects",
+            "--gtest_also_run_disabled_tests", nullptr);
+    ::_exit(3);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
 TEST(ClientConnectTest, SaysWhatToDoWithoutAnAgent) {
   const TempDir dir;
   const Error status = Pool::Connect({.socket_path = dir.Path("none.sock")}).error();

@@ -220,9 +220,13 @@ StatusOr<Reply> Connection::Receive(Deadline deadline) {
   return reply;
 }
 
+// A program that has more rights than who starts it (set-user-id, capabilities) does not read its
+// environment here: what it keeps in pool memory would be in memory of that user's.
 std::string SocketPath(const char* given) {
   if (given != nullptr && *given != '\0') return given;
-  const char* const path = std::getenv(kSocketVariable);
+  const char* const path = CXLPOOL_MUTANT("environment-chooses-the-agent")
+                               ? std::getenv(kSocketVariable)
+                               : ::secure_getenv(kSocketVariable);
   return path != nullptr && *path != '\0' ? path : kDefaultSocket;
 }
 

@@ -62,7 +62,7 @@ class Connection {
   std::string path_;
 };
 
-// Where the agent is: `given`, or the value of CXLPOOL_SOCKET, or the default.
+// Where the agent is: `given`, or the value of CXLPOOL_SOCKET (secure_getenv(3)), or the default.
 std::string SocketPath(const char* given);
 
 }  // namespace cxlpool::libpool

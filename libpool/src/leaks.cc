@@ -31,7 +31,7 @@ std::string SizeText(uint64_t bytes) {
 // Never destroyed: what ends later than this library's own objects may still ask.
 LeakList* LeakList::Wanted() {
   static LeakList* const list = []() -> LeakList* {
-    const char* const wanted = std::getenv(kVariable);
+    const char* const wanted = ::secure_getenv(kVariable);
     if (wanted == nullptr || std::string_view(wanted) != "1") return nullptr;
     auto* const made = new LeakList;
     std::atexit(&ReportAtExit);
