@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -165,6 +166,27 @@ TEST(DaxHoldersTest, WhatCannotBeReadIsNotTakenForFree) {
     EXPECT_THAT(PidsOf(*holders), ElementsAre(42));
   }
   EXPECT_EQ(ReasonOf(FindIn(FakeHost()).status()), "HOLDERS_UNKNOWN");  // No /proc at all.
+}
+
+// The kernel does not say where such a file is. What it is can be seen all the same.
+TEST(DaxHoldersTest, AFileWithAPathThatIsTooLongKeepsNothing) {
+  FakeHost host;
+  host.Folder("proc/41");
+  std::filesystem::create_directory_symlink("/proc/self/fd", host.Path("proc/41/fd"));
+  host.Folder("deep");
+  const std::string name(200, 'd');
+  UniqueFd folder(open(host.Path("deep").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (int i = 0; i < 25; ++i) {
+    ASSERT_EQ(mkdirat(folder.get(), name.c_str(), 0700), 0);
+    folder = UniqueFd(openat(folder.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    ASSERT_TRUE(folder.valid());
+  }
+  const auto holders = FindIn(host);
+  EXPECT_TRUE(holders.ok()) << holders.status();
+  const UniqueFd full(open("/dev/full", O_RDONLY | O_CLOEXEC));
+  const auto found = FindDeviceHolders(host.files(), kFull, 1, Deadline::In(absl::Seconds(60)));
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT(PidsOf(*found), ElementsAre(41));
 }
 
 TEST(DaxHoldersTest, AProcessThatHasEndedHoldsNothing) {
