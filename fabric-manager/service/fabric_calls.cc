@@ -253,6 +253,8 @@ void FabricCalls::TakeView(const std::string& only, const FabricView& view, uint
       bool other_there = false;  // By this segment's key.
       for (auto at = from; at != to; ++at) {
         const BoundLd& ld = *at->second;
+        // Where agents say what is bound, one of them may say of its own host whatever it likes.
+        if (ld.host != track.host && !CXLPOOL_MUTANT("a-host-speaks-of-anothers-lds")) continue;
         if (ld.key->extent_index != segment.ld_index.value_or(segment.extent_index)) continue;
         // Another LD by this one's key is neither this one nor its absence.
         const bool same =

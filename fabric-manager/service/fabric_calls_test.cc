@@ -201,6 +201,18 @@ TEST_F(FabricCallsTest, ALookShowsWhatIsBoundAndWhatIsNotWhereItCanSee) {
   EXPECT_EQ(side(0), FabricSide::kUnbound) << "what was proven stays so";
 }
 
+TEST_F(FabricCallsTest, WhatAnotherHostSaysThatItHasByAKeyChangesNothing) {
+  FabricView view = Shows({Bound(0), Bound(0)});
+  view.bound[1].host = "host-b";
+  view.bound[1].serial = 7;
+  Take(view, calls.epoch());
+  EXPECT_EQ(side(0), FabricSide::kBound);
+  EXPECT_FALSE(track->known[0].other_there);
+  view.bound.erase(view.bound.begin());
+  Take(view, calls.epoch());
+  EXPECT_EQ(side(0), FabricSide::kUnbound);
+}
+
 // Each once, however often it is looked at.
 TEST_F(FabricCallsTest, WhatTheRecordsHaveOtherwiseIsCounted) {
   const auto differences = [this] { return writer.meters().fabric_differences.value(); };
