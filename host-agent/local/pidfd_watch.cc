@@ -28,6 +28,24 @@ absl::Status CannotWatch() {
 
 absl::Status Cancelled() { return absl::CancelledError("it is not watched any more"); }
 
+enum class Life { kEnded, kLives, kUnknown };
+
+// `error`: why there is no pidfd, where it is not valid. Where this process is out of descriptors,
+// neither a pidfd nor /proc can be opened, and that says nothing of the other one. The pidfd says
+// it first: in /proc a process stays until its parent has waited for it, and is a zombie there also
+// where only its first thread has ended.
+Life LifeOf(const ProcessId& process, const UniqueFd& pidfd, int error) {
+  // Read after the descriptor was opened: no matter which process has the pid by then, the
+  // descriptor is of no later one.
+  const uint64_t start_ticks = StartTicksOf(process.pid);
+  if (start_ticks == 0 && CXLPOOL_MUTANT("out-of-descriptors-is-the-end")) return Life::kEnded;
+  if (start_ticks != 0 && start_ticks != process.start_ticks) return Life::kEnded;
+  if (!pidfd.valid()) return error == ESRCH ? Life::kEnded : Life::kUnknown;
+  pollfd state = {.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+  if (::poll(&state, 1, 0) == 1 && !CXLPOOL_MUTANT("a-zombie-lives")) return Life::kEnded;
+  return start_ticks != 0 ? Life::kLives : Life::kUnknown;
+}
+
 }  // namespace
 
 // After an error it stays stopped and watches nothing: Watch then answers CANCELLED for a process
@@ -64,13 +82,12 @@ void PidfdWatch::Stop() {
 void PidfdWatch::Watch(const ProcessId& process, Done ended) {
   absl::Status answer;
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-  const int why = errno;
-  // Read after the descriptor was opened: no matter which process has the pid by then, the
-  // descriptor is of no later one.
-  if (StartTicksOf(process.pid) != process.start_ticks) return std::move(ended)(absl::OkStatus());
-  if (!pidfd.valid()) {
-    errno = why;
-    return std::move(ended)(why == ESRCH ? absl::OkStatus() : CannotWatch());
+  const int error = errno;
+  const Life life = LifeOf(process, pidfd, error);
+  if (life == Life::kEnded) return std::move(ended)(absl::OkStatus());
+  if (life == Life::kUnknown) {
+    if (!pidfd.valid()) errno = error;
+    return std::move(ended)(CannotWatch());
   }
   {
     MutexLock lock(mutex_);
@@ -107,16 +124,12 @@ void PidfdWatch::Forget(const ProcessId& process) {
   std::move(watched.ended)(Cancelled());
 }
 
-// The pidfd says it, as it does to the thread: in /proc a process stays until its parent has waited
-// for it, and is a zombie there also where only its first thread has ended. Out of descriptors, it
-// counts as alive as long as /proc has it.
+// Out of descriptors, it counts as alive.
 bool PidfdWatch::HasEnded(const ProcessId& process) {
   if (process.start_ticks == 0) return true;
   const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-  // Read after the descriptor was opened, as in Watch.
-  if (StartTicksOf(process.pid) != process.start_ticks) return true;
-  pollfd state = {.fd = pidfd.get(), .events = POLLIN, .revents = 0};
-  return pidfd.valid() && ::poll(&state, 1, 0) == 1 && !CXLPOOL_MUTANT("a-zombie-lives");
+  const int error = errno;
+  return LifeOf(process, pidfd, error) == Life::kEnded;
 }
 
 // The thread. `wake_` is never read, so once written it wakes the thread until that sees

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -90,6 +91,22 @@ TEST_F(PidfdWatchTest, WhatIsNotThereHasEnded) {
   auto ended = Watch({.pid = 0x7ffffffe, .start_ticks = 1});
   ASSERT_TRUE(Ready(ended));
   EXPECT_TRUE(ended.get().ok());
+}
+
+// Otherwise the memory of processes that live would be released.
+TEST_F(PidfdWatchTest, WhereThereAreNoDescriptorsNobodyHasEnded) {
+  const Child child;
+  const ProcessId id = child.id();
+  rlimit limit = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  auto ended = Watch(id);
+  const bool has_ended = watch_.HasEnded(id);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_FALSE(has_ended);
+  ASSERT_TRUE(Ready(ended));
+  EXPECT_TRUE(absl::IsResourceExhausted(ended.get()));
 }
 
 TEST_F(PidfdWatchTest, WhatIsForgottenIsToldOnceAndCanBeWatchedAgain) {
