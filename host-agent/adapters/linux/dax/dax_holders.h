@@ -2,7 +2,7 @@
 //
 // The kernel takes a DAX device away without asking: a process that still maps it gets SIGBUS.
 // Looks through /proc: descriptors first, mappings then; of a process whose main thread has ended,
-// those of its other threads. It sees what may be seen with the caller's rights (root: everything
+// those of another thread. It sees what may be seen with the caller's rights (root: everything
 // in its PID namespace), and says so where that is not enough. It does not see a descriptor that a
 // socket carries just then, nor one that only a thread with a descriptor table of its own has.
 // What any user can have is no holder: a descriptor of the device's path alone (O_PATH), or a file

@@ -145,6 +145,18 @@ TEST(DaxHoldersTest, SeesWhatOtherThreadsHaveWhenTheMainThreadHasEnded) {
   EXPECT_THAT(PidsOf(*opened), ElementsAre(51));
 }
 
+// They have one memory: what the second shows here, no kernel would.
+TEST(DaxHoldersTest, LooksAtOneThreadThatHasMemory) {
+  FakeHost host;
+  host.Put("proc/41/maps", "");
+  host.Put("proc/41/task/42/maps", "");  // It is ending.
+  host.Put("proc/41/task/43/maps", "7f00-7f20 rw-s 00000000 00:06 7    /usr/lib/libc.so\n");
+  host.Put("proc/41/task/44/maps", "7f00-7f20 rw-s 00000000 00:06 131    /dev/dax0.0\n");
+  const auto holders = FindIn(host);
+  ASSERT_TRUE(holders.ok()) << holders.status();
+  EXPECT_THAT(PidsOf(*holders), ElementsAre());
+}
+
 TEST(DaxHoldersTest, WhatCannotBeReadIsNotTakenForFree) {
   for (const char* place : {"maps", "fd", "task"}) {
     FakeHost host;
