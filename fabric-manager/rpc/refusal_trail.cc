@@ -54,19 +54,48 @@ void RefusalTrail::NoteAnswered(const AnsweredCall& call) {
   Add(std::move(entry));
 }
 
+// Who has no identity can call as often as he likes, from wherever a token is taken: ten entries in
+// each row would drop all that is in the trail within days.
 void RefusalTrail::Add(AuditEntry entry) {
   if (CXLPOOL_MUTANT("audit-refusal-not-recorded")) return;
+  if (!entry.who.empty() || CXLPOOL_MUTANT("strangers-fill-the-trail")) {
+    return Put(std::move(entry));
+  }
+  absl::Duration wait;
+  {
+    MutexLock lock(mutex_);
+    if (stranger_.has_value()) {
+      ++stranger_->more;
+      return;
+    }
+    stranger_ = std::move(entry);
+    wait = std::max(kDelay, next_stranger_ - clock_->Elapsed());
+  }
+  timer_->PostAfter(wait, [this] { AddStranger(); });
+}
+
+void RefusalTrail::AddStranger() {
+  AuditEntry entry;
+  {
+    MutexLock lock(mutex_);
+    entry = *std::exchange(stranger_, std::nullopt);
+    next_stranger_ = clock_->Elapsed() + kStrangersPeriod;
+  }
+  Put(std::move(entry));
+}
+
+void RefusalTrail::Put(AuditEntry entry) {
   absl::Duration wait;
   {
     MutexLock lock(mutex_);
     const auto alike = std::find_if(entries_.begin(), entries_.end(),
                                     [&](const AuditEntry& other) { return Alike(other, entry); });
     if (alike != entries_.end()) {
-      ++alike->more;
+      alike->more += 1 + entry.more;
     } else if (entries_.size() < kMaxEntries) {
       entries_.push_back(std::move(entry));
     } else {
-      ++others_;
+      others_ += 1 + entry.more;
     }
     if (std::exchange(waiting_, true)) return;
     wait = std::max(kDelay, next_ - clock_->Elapsed());

@@ -3,12 +3,14 @@
 //
 // Anybody with a certificate can make the manager refuse, and old rows of the trail are dropped for
 // new ones. So there is one row at most each kPeriod, with kMaxEntries at most; the same refusal of
-// the same caller is one entry, and what is beyond that is counted in a last one.
+// the same caller is one entry, and what is beyond that is counted in a last one. Of callers
+// without any identity, whom nobody has let in, there is one entry each kStrangersPeriod.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_REFUSAL_TRAIL_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_REFUSAL_TRAIL_H_
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,7 @@ class RefusalTrail {
   static constexpr size_t kMaxEntries = 10;
   static constexpr absl::Duration kDelay = absl::Seconds(1);  // So many come together.
   static constexpr absl::Duration kPeriod = absl::Seconds(10);
+  static constexpr absl::Duration kStrangersPeriod = absl::Hours(1);
 
   using Record = std::function<void(std::vector<AuditEntry>)>;  // PoolService::RecordRefusals
 
@@ -41,6 +44,8 @@ class RefusalTrail {
 
  private:
   void Add(AuditEntry entry);
+  void AddStranger();
+  void Put(AuditEntry entry);
   void Flush();
 
   const Clock* const clock_;
@@ -51,6 +56,9 @@ class RefusalTrail {
   uint64_t others_ ABSL_GUARDED_BY(mutex_) = 0;
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;                        // A Flush is on its way.
   absl::Duration next_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();  // Not before that.
+  // The first of those without an identity, and how many came after it; it is put in at its time.
+  std::optional<AuditEntry> stranger_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration next_stranger_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
 };
 
 }  // namespace cxlpool::fm

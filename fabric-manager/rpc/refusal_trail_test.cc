@@ -79,5 +79,26 @@ TEST_F(RefusalTrailTest, AFloodIsCountedAndComesSeldom) {
   EXPECT_EQ(refusals, 3000u) << "none is left out of the count";
 }
 
+// Whoever reaches an address that takes tokens may call without one, as often as he likes.
+TEST_F(RefusalTrailTest, WhoHasNoIdentityDropsNothingOfTheTrail) {
+  const absl::Status nobody =
+      Refuse(absl::StatusCode::kUnauthenticated, "BAD_TOKEN", "no", "have one made");
+  for (int second = 0; second < 3600; ++second) {
+    trail_.NoteUnread(kRelease, "ipv4:10.0.0.9:1", nobody);
+    trail_.NoteUnread("/cxlpool.v1.PoolService/AllocateRegion", "ipv4:10.0.0.9:1", nobody);
+    time_.Advance(absl::Seconds(1));
+  }
+  ASSERT_EQ(rows_.size(), 1u);
+  ASSERT_EQ(rows_[0].size(), 1u);
+  EXPECT_EQ(rows_[0][0].outcome, "BAD_TOKEN");
+  time_.Advance(RefusalTrail::kStrangersPeriod);
+  ASSERT_EQ(rows_.size(), 2u);
+  uint64_t refusals = 0;
+  for (const auto& row : rows_) {
+    for (const AuditEntry& entry : row) refusals += 1 + entry.more;
+  }
+  EXPECT_EQ(refusals, 7200u) << "none is left out of the count";
+}
+
 }  // namespace
 }  // namespace cxlpool::fm
