@@ -95,7 +95,7 @@ void RefusedCall::Answer() {
 void RefusedCall::OnDone() {
   // Its request is never read: that it was taken back is all that is known.
   if (note_empty_ != nullptr && *note_empty_ != nullptr && context_.IsCancelled()) {
-    (*note_empty_)(context_.peer());
+    (*note_empty_)(context_.peer(), context_.auth_context()->IsPeerAuthenticated());
   }
   self_.reset();
 }
@@ -150,7 +150,10 @@ void OneRequestCall::OnReadDone(bool ok) {
         Refuse(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
                "the call ended without a request", "use a client of the manager's version");
     CountEnd(ended);
-    if (calls_->hooks_.empty != nullptr) calls_->hooks_.empty(caller().origin().peer);
+    if (calls_->hooks_.empty != nullptr) {
+      calls_->hooks_.empty(caller().origin().peer,
+                           context()->auth_context()->IsPeerAuthenticated());
+    }
     Finish(ToWire(ended, *context()));
     return;
   }

@@ -51,8 +51,9 @@ struct RequestLimits {
   size_t max_elements = 8192;  // Fields, and what is packed into them, at all depths.
 };
 
-// Is informed, by the peer, of a call that ended before its request was there.
-using NoteEmpty = std::function<void(const std::string& peer)>;
+// Is informed, by the peer and whether it has shown a certificate, of a call that ended before its
+// request was there.
+using NoteEmpty = std::function<void(const std::string& peer, bool has_certificate)>;
 
 // A reactor that refuses a call, at once or some time later.
 class RefusedCall final : public grpc::ServerGenericBidiReactor {

@@ -88,11 +88,13 @@ absl::Status GrpcFront::ListenOn(const ListenAddress& listen, const std::shared_
   acceptors_.push_back(builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials));
   auto port = listener_.Listen(
-      listen.address, !listen.insecure, [acceptor = acceptors_.back().get()](int fd) {
+      listen.address, !listen.insecure,
+      [acceptor = acceptors_.back().get()](int fd) {
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
         connection.fd = fd;
         acceptor->HandleNewConnection(&connection);
-      });
+      },
+      listen.tokens);
   if (!port.ok()) return port.status();
   ports_.push_back(*port);
   return absl::OkStatus();

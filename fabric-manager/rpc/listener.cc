@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/hash/hash.h"
@@ -170,13 +171,14 @@ Listener::Listener(const ConnectionLimits& limits, RefusedPeers* refused)
 
 // Answers the port, which the system chooses where the address says 0; of a path 0. Nothing is
 // accepted before Start.
-absl::StatusOr<int> Listener::Listen(const std::string& text, bool tls, HandOver hand_over) {
+absl::StatusOr<int> Listener::Listen(const std::string& text, bool tls, HandOver hand_over,
+                                     bool tokens) {
   auto address = ParseListenAddress(text);
   if (!address.ok()) return address.status();
   if (address->is_unix()) {
     auto fd = ListenOnPath(text, address->path);
     if (!fd.ok()) return fd.status();
-    sockets_.push_back({*std::move(fd), tls, std::move(hand_over), address->path});
+    sockets_.push_back({*std::move(fd), tls, std::move(hand_over), address->path, false});
     return 0;
   }
   addrinfo hints{};
@@ -193,7 +195,7 @@ absl::StatusOr<int> Listener::Listen(const std::string& text, bool tls, HandOver
     auto fd = ListenOn(text, one->ai_addr, one->ai_addrlen);
     if (!fd.ok()) return fd.status();
     port = PortOf(fd->get());
-    sockets_.push_back({*std::move(fd), tls, hand_over, ""});
+    sockets_.push_back({*std::move(fd), tls, hand_over, "", tls && !tokens});
   }
   return port;
 }
@@ -357,6 +359,7 @@ void Listener::Add(size_t index, UniqueFd fd) {
   connection->phase = Phase::kWaiting;
   connection->since = clock_.Elapsed();
   connection->socket = index;
+  connection->needs_certificate = sockets_[index].needs_certificate;
   struct stat found;
   connection->inode = fstat(fd.get(), &found) == 0 ? found.st_ino : 0;
   connection->has_key = sockets_[index].path.empty();
@@ -406,7 +409,7 @@ void Listener::Add(size_t index, UniqueFd fd) {
     refused_->Note("a connection", connection->address, kFull);
     return;
   }
-  if (IsBanned(connection->address)) {
+  if (IsBanned(*connection)) {
     refused_->Note("a connection", connection->address, kEmptyCalls);
     return;
   }
@@ -496,35 +499,49 @@ absl::Status Listener::Prove(const std::string& peer, const std::string& identit
   return absl::OkStatus();
 }
 
-// Not only the connection ends on which it was one too many, but all that the same identity has:
-// each could have thousands of such calls in the kernel's buffers.
-void Listener::NoteEmptyCall(const std::string& peer) {
-  PeerKey key;
-  if (!KeyOf(peer, key) || CXLPOOL_MUTANT("empty-calls-without-end")) return;
-  MutexLock lock(mutex_);
-  const auto found = by_key_.find(key);
-  if (found == by_key_.end()) return;
-  Connection* const connection = found->second;
+Listener::EmptyKey Listener::EmptyKeyOf(const Connection& connection) {
+  return {connection.address,
+          connection.needs_certificate && !CXLPOOL_MUTANT("strangers-keep-agents-away")};
+}
+
+bool Listener::CountEmpty(const Connection& connection) {
   const absl::Duration now = clock_.Elapsed();
   const auto most = static_cast<double>(limits_.empty_calls);
   Empty& empty =
-      empty_.try_emplace(connection->address, Empty{most, now, limits_.first_ban}).first->second;
+      empty_.try_emplace(EmptyKeyOf(connection), Empty{most, now, limits_.first_ban}).first->second;
   empty.left = std::min(most, empty.left + absl::ToDoubleSeconds(now - empty.counted)) - 1;
   empty.counted = now;
-  if (empty.left >= 0) return;
+  if (empty.left >= 0) return false;
   // Calls that were given up while this process stood still look the same: that costs seconds.
   empty.left = -absl::ToDoubleSeconds(empty.next_ban);
   empty.next_ban = std::min(empty.next_ban * 2, limits_.longest_ban);
-  std::vector<Connection*> theirs = {connection};
-  for (const auto& [fd, other] : by_fd_) {
-    const bool same = !other->identity.empty() && other->identity == connection->identity;
-    if (same && other != connection) theirs.push_back(other);
+  return true;
+}
+
+// Not only the connection ends on which it was one too many, but all that the same identity has:
+// each could have thousands of such calls in the kernel's buffers. A peer may have connections to
+// several sockets from one port, and which of them it was is not known: it is counted for each on
+// which it can have been.
+void Listener::NoteEmptyCall(const std::string& peer, bool has_certificate) {
+  PeerKey key;
+  if (!KeyOf(peer, key) || CXLPOOL_MUTANT("empty-calls-without-end")) return;
+  MutexLock lock(mutex_);
+  std::set<Connection*> theirs;
+  const auto [begin, end] = by_key_.equal_range(key);
+  for (auto it = begin; it != end; ++it) {
+    Connection* const connection = it->second;
+    if (!has_certificate && EmptyKeyOf(*connection).second) continue;
+    if (!CountEmpty(*connection)) continue;
+    theirs.insert(connection);
+    for (const auto& [fd, other] : by_fd_) {
+      if (!other->identity.empty() && other->identity == connection->identity) theirs.insert(other);
+    }
   }
   for (Connection* one : theirs) HangUp(one, kEmptyCalls);
 }
 
-bool Listener::IsBanned(const std::string& address) {
-  const auto empty = empty_.find(address);
+bool Listener::IsBanned(const Connection& connection) {
+  const auto empty = empty_.find(EmptyKeyOf(connection));
   if (empty == empty_.end()) return false;
   const double left =
       empty->second.left + absl::ToDoubleSeconds(clock_.Elapsed() - empty->second.counted);

@@ -17,7 +17,9 @@
 //
 // gRPC 1.51 keeps some KiB for good of each call that ends before its request is there. So those
 // are counted, and where an address has too many of them, the connections of who made them end, and
-// that address gets no new ones for a while.
+// that address gets no new ones for a while. Where strangers can call, that is by tokens, they are
+// counted apart: they share their address with agents (of IPv6 it is a whole network), and must not
+// keep these from a socket at which nobody calls without a certificate.
 //
 // gRPC does not say when it has closed a connection. It shows: the descriptor is no longer that
 // socket. Records of connections that ended are found so, in the time of a system call each.
@@ -35,6 +37,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -83,7 +86,9 @@ class Listener {
 
   // Binds; before Start. `tls`: connections begin with a ClientHello. The port, 0 for a Unix
   // socket. INVALID_ARGUMENT/BAD_ADDRESS; UNAVAILABLE/CANNOT_LISTEN names the address and why.
-  absl::StatusOr<int> Listen(const std::string& address, bool tls, HandOver hand_over);
+  // `tokens`: a certificate is asked for, and not needed.
+  absl::StatusOr<int> Listen(const std::string& address, bool tls, HandOver hand_over,
+                             bool tokens = false);
 
   // Begins to accept.
   void Start();
@@ -98,7 +103,7 @@ class Listener {
 
   // A call on the connection from `peer` was empty: its peer took it back before its request, or a
   // refusal, was there. Any thread.
-  void NoteEmptyCall(const std::string& peer);
+  void NoteEmptyCall(const std::string& peer, bool has_certificate);
 
   // Runs `task` on the listener's thread: that it does shows that it still accepts.
   void Ping(Task task);
@@ -123,6 +128,7 @@ class Listener {
     bool tls;
     HandOver hand_over;
     std::string path;  // Of a Unix socket.
+    bool needs_certificate;
   };
   struct Connection;
   using Connections = std::list<std::unique_ptr<Connection>>;
@@ -131,7 +137,7 @@ class Listener {
     std::array<Connections, 3> by_phase;  // The oldest first.
     bool empty() const;
   };
-  // Empty calls of one address.
+  // Empty calls of one address, at sockets of one kind.
   struct Empty {
     double left;             // Below 0: it is banned.
     absl::Duration counted;  // When that was so.
@@ -145,6 +151,7 @@ class Listener {
     size_t socket;        // That accepted it.
     std::string address;  // Without the port; of IPv6 the network.
     bool has_key;         // Not so: a Unix socket's.
+    bool needs_certificate;
     PeerKey key;
     std::string identity;  // Established ones': by which it is counted; may be empty.
     Connections::iterator place;
@@ -168,8 +175,13 @@ class Listener {
   void MakeRoom(Phase phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets those in `phase` that gRPC has closed.
   void Sweep(Phase phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the address may have no connection now.
-  bool IsBanned(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // By which a connection's empty calls are counted.
+  using EmptyKey = std::pair<std::string, bool>;
+  static EmptyKey EmptyKeyOf(const Connection& connection);
+  // Counts one. True: it was one too many.
+  bool CountEmpty(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether such a connection may not be had now.
+  bool IsBanned(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SweepEstablished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HangUpOlderThan(Phase phase, absl::Duration limit, absl::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -194,7 +206,7 @@ class Listener {
   absl::flat_hash_map<int, Connection*> by_fd_ ABSL_GUARDED_BY(mutex_);
   // Two connections of one peer's port may come through different sockets.
   std::unordered_multimap<PeerKey, Connection*, KeyHash> by_key_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, Empty> empty_ ABSL_GUARDED_BY(mutex_);         // By address.
+  absl::flat_hash_map<EmptyKey, Empty> empty_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, size_t> of_identity_ ABSL_GUARDED_BY(mutex_);  // Established.
   std::array<size_t, 3> counts_ ABSL_GUARDED_BY(mutex_) = {};
 };

@@ -244,15 +244,36 @@ TEST_F(ListenerTest, WhoMakesTooManyEmptyCallsLosesItsConnectionsAndGetsNoNewOne
   const auto first = Established("cxlpool://operator/mallory");
   const auto second = Established("cxlpool://operator/mallory");
   const auto other = Established("cxlpool://operator/bob");
-  for (int i = 0; i < 3; ++i) listener_->NoteEmptyCall(first->Peer());
+  for (int i = 0; i < 3; ++i) listener_->NoteEmptyCall(first->Peer(), true);
   EXPECT_FALSE(first->HungUp(absl::Milliseconds(100)));
-  listener_->NoteEmptyCall(second->Peer());
+  listener_->NoteEmptyCall(second->Peer(), true);
   EXPECT_TRUE(first->HungUp());
   EXPECT_TRUE(second->HungUp());
   EXPECT_TRUE(Dial(kHello)->HungUp());
   EXPECT_FALSE(other->HungUp(absl::ZeroDuration()));
   EXPECT_TRUE(IsTakenAgain(4));
-  listener_->NoteEmptyCall("ipv4:127.0.0.1:1");  // Of a connection that is gone.
+  listener_->NoteEmptyCall("ipv4:127.0.0.1:1", true);  // Of a connection that is gone.
+}
+
+// Of IPv6 a whole network counts as one address: a stranger within it could keep all agents away.
+TEST_F(ListenerTest, WhoHasNoCertificateKeepsNobodyFromWhereOneIsNeeded) {
+  const ConnectionLimits limits{.empty_calls = 3, .first_ban = absl::Minutes(1)};
+  listener_ = std::make_unique<Listener>(limits, &refused_);
+  const auto take = [this](int fd) { taken_.Take(fd); };
+  const auto own = listener_->Listen("127.0.0.1:0", true, take);
+  const auto open_to_all = listener_->Listen("127.0.0.1:0", true, take, /*tokens=*/true);
+  ASSERT_TRUE(own.ok() && open_to_all.ok());
+  listener_->Start();
+  port_ = *open_to_all;
+  const auto stranger = Dial(kHello);
+  ASSERT_TRUE(taken_.Await(1));
+  for (int i = 0; i < 4; ++i) listener_->NoteEmptyCall(stranger->Peer(), false);
+  EXPECT_TRUE(stranger->HungUp());
+  EXPECT_TRUE(Dial(kHello)->HungUp());
+  port_ = *own;
+  const auto agent = Dial(kHello);
+  EXPECT_TRUE(taken_.Await(2));
+  EXPECT_FALSE(agent->HungUp(absl::Milliseconds(100)));
 }
 
 // The room is made by forgetting connections that stand beside the new one in every table.

@@ -47,7 +47,10 @@ class Server final : public RpcServer {
                                  const Caller& caller) { return LetIn(peer, caller); },
                 .refused = [this](const auto& peer, const auto& method,
                                   const absl::Status& why) { Refused(peer, method, why); },
-                .empty = [this](const auto& peer) { front_.listener().NoteEmptyCall(peer); },
+                .empty =
+                    [this](const auto& peer, bool has_certificate) {
+                      front_.listener().NoteEmptyCall(peer, has_certificate);
+                    },
                 .answered =
                     [this](const AnsweredCall& call) {
                       call_log_.Note(call);

@@ -94,7 +94,9 @@ class Standby final : public StandbyServer, private grpc::CallbackGenericService
   const SystemClock clock_;
   RefusedPeers refused_{&clock_};
   const std::function<StandbyFacts()> facts_;
-  const NoteEmpty note_empty_ = [this](const auto& peer) { front_.listener().NoteEmptyCall(peer); };
+  const NoteEmpty note_empty_ = [this](const auto& peer, bool has_certificate) {
+    front_.listener().NoteEmptyCall(peer, has_certificate);
+  };
   GrpcFront front_;  // Last: its threads use all of the above.
 };
 
