@@ -2,6 +2,8 @@
 
 #include "fabric-manager/fsck/fsck.h"
 
+#include <google/protobuf/message.h>
+#include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 #include <unistd.h>
@@ -386,11 +388,12 @@ TEST_F(FsckTest, LaterReleasesRecordsAreLeftAlone) {
     SetUp();
     Edit(22, [&](auto& record) {
       if (of_a_field) {
-        record.mutable_region()->mutable_unknown_fields()->AddVarint(900, 1);
+        auto& region = *record.mutable_region();
+        region.GetReflection()->MutableUnknownFields(&region)->AddVarint(900, 1);
       } else {
         const std::string message = record.region().SerializeAsString();
         record.Clear();
-        record.mutable_unknown_fields()->AddLengthDelimited(11, message);
+        record.GetReflection()->MutableUnknownFields(&record)->AddLengthDelimited(11, message);
       }
     });
     const std::string before = Bytes(path_);

@@ -2,6 +2,7 @@
 
 #include "fabric-manager/service/record_codec.h"
 
+#include <google/protobuf/message.h>
 #include <google/protobuf/unknown_field_set.h>
 
 #include <algorithm>
@@ -25,11 +26,15 @@ namespace pb = cxlpool::store::v1;
 constexpr uint32_t kSchemaVersion = 1;
 constexpr size_t kUuidBytes = 16;
 
+const google::protobuf::UnknownFieldSet& UnknownOf(const google::protobuf::Message& in) {
+  return in.GetReflection()->GetUnknownFields(in);
+}
+
 // Whether a later release has added to a record what this one does not know, at whatever depth. A
 // message that has others in it has an overload of its own.
 template <typename Message>
 bool HasUnknown(const Message& in) {
-  return !in.unknown_fields().empty();
+  return !UnknownOf(in).empty();
 }
 bool HasUnknown(const pb::AttachmentRecord& in);
 
@@ -39,39 +44,38 @@ bool AnyHasUnknown(const Messages& all) {
 }
 
 bool HasUnknown(const pb::AttachmentRecord& in) {
-  return !in.unknown_fields().empty() || AnyHasUnknown(in.segments()) || HasUnknown(in.tail());
+  return !UnknownOf(in).empty() || AnyHasUnknown(in.segments()) || HasUnknown(in.tail());
 }
 
 bool HasUnknown(const pb::RegionRecord& in) {
-  return !in.unknown_fields().empty() || AnyHasUnknown(in.extents()) ||
-         AnyHasUnknown(in.attachments()) || AnyHasUnknown(in.requests()) ||
-         HasUnknown(in.owner()) || HasUnknown(in.maker()) || HasUnknown(in.open_to());
+  return !UnknownOf(in).empty() || AnyHasUnknown(in.extents()) || AnyHasUnknown(in.attachments()) ||
+         AnyHasUnknown(in.requests()) || HasUnknown(in.owner()) || HasUnknown(in.maker()) ||
+         HasUnknown(in.open_to());
 }
 
 bool HasUnknown(const pb::TombstoneRecord& in) {
-  return !in.unknown_fields().empty() || HasUnknown(in.region());
+  return !UnknownOf(in).empty() || HasUnknown(in.region());
 }
 
 bool HasUnknown(const pb::TopologyEntryRecord& in) {
-  return !in.unknown_fields().empty() || HasUnknown(in.device()) || HasUnknown(in.host()) ||
+  return !UnknownOf(in).empty() || HasUnknown(in.device()) || HasUnknown(in.host()) ||
          HasUnknown(in.switch_()) || HasUnknown(in.link());
 }
 
 bool HasUnknown(const pb::PoolRecord& in) {
-  return !in.unknown_fields().empty() || HasUnknown(in.audit_head()) ||
-         HasUnknown(in.audit_dropped());
+  return !UnknownOf(in).empty() || HasUnknown(in.audit_head()) || HasUnknown(in.audit_dropped());
 }
 
 // Its entries are bytes, and stay as they are.
 bool HasUnknown(const pb::AuditRowRecord& in) {
-  return !in.unknown_fields().empty() || HasUnknown(in.head());
+  return !UnknownOf(in).empty() || HasUnknown(in.head());
 }
 
 // Whether it is a message of a kind that a later release may have added: under one of the next
 // numbers, and alone. Other bytes say nothing, even where they parse.
 bool IsOfUnknownKind(const pb::Record& in) {
   constexpr int kNumbers = 64;
-  const google::protobuf::UnknownFieldSet& fields = in.unknown_fields();
+  const google::protobuf::UnknownFieldSet& fields = UnknownOf(in);
   if (fields.field_count() != 1) return false;
   const google::protobuf::UnknownField& field = fields.field(0);
   google::protobuf::UnknownFieldSet inside;
@@ -461,7 +465,7 @@ absl::Status BadRecord(Key key, const std::string& why) {
 // What says who changed it last (Record.audit) is written by no release any more.
 bool IsOfLaterRelease(const store::v1::Record& record) {
   if (record.body_case() == pb::Record::BODY_NOT_SET) return IsOfUnknownKind(record);
-  if (!record.unknown_fields().empty()) return true;
+  if (!UnknownOf(record).empty()) return true;
   switch (record.body_case()) {
     case pb::Record::kPool:
       return HasUnknown(record.pool());

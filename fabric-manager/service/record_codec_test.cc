@@ -267,7 +267,7 @@ TEST(RecordCodecTest, RefusesFieldsOfALaterRelease) {
 TEST(RecordCodecTest, AKindOfALaterReleaseIsAMessageUnderOneOfTheNextNumbers) {
   const auto is_later = [](int number, const std::string& bytes) {
     pb::Record record;
-    record.mutable_unknown_fields()->AddLengthDelimited(number, bytes);
+    record.GetReflection()->MutableUnknownFields(&record)->AddLengthDelimited(number, bytes);
     EXPECT_EQ(ReasonOf(DecodeRecord(77, record.SerializeAsString()).status()), "BAD_RECORD");
     return IsOfLaterRelease(record);
   };
@@ -278,7 +278,7 @@ TEST(RecordCodecTest, AKindOfALaterReleaseIsAMessageUnderOneOfTheNextNumbers) {
   EXPECT_FALSE(is_later(11, "\xff\xff no message"));
   EXPECT_FALSE(is_later(900, message.SerializeAsString()));
   pb::Record number;
-  number.mutable_unknown_fields()->AddVarint(11, 1);
+  number.GetReflection()->MutableUnknownFields(&number)->AddVarint(11, 1);
   EXPECT_FALSE(IsOfLaterRelease(number));
   EXPECT_FALSE(IsOfLaterRelease(pb::Record()));
 }

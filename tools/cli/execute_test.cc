@@ -501,7 +501,8 @@ TEST_F(ExecuteTest, ATenantKeepsTheLimitsThatAreNotGiven) {
   EXPECT_EQ(calls.requests[0].tenant().isolation(), v1::FABRIC);
   EXPECT_EQ(calls.requests[0].tenant().name(), "tenants/ml");
   EXPECT_EQ(calls.requests[0].tenant().used_bytes() + calls.requests[0].tenant().regions(), 0u);
-  const auto& more = calls.requests[0].tenant().unknown_fields();
+  const auto& tenant = calls.requests[0].tenant();
+  const auto& more = tenant.GetReflection()->GetUnknownFields(tenant);
   ASSERT_EQ(more.field_count(), 1);
   EXPECT_EQ(more.field(0).varint(), 11u);
   ASSERT_TRUE(Run(command).ok());
