@@ -24,6 +24,7 @@ LEFT_OUT = {
     'there, after the foreign handler has mapped memory; why is not known',
     'NoMemoryTest.*': 'valgrind puts an operator new of its own in the place of the one that fails',
     'LeaksTest.*': 'they start /proc/self/exe, which is valgrind',
+    'ClientConnectTest.WhoStartsAProgramWithOtherRightsDoesNotChooseItsAgent': 'it starts /proc/self/exe, which is valgrind',
     'HeapProfileTest.IsWrittenWhereTheEnvironmentAskedForIt': 'it starts /proc/self/exe, which is valgrind',
     'MappingTest.AGrowthThatCannotBeMappedLeavesTheMapAsItWas': 'it gives the kernel an address where nothing is, on purpose',
 }
