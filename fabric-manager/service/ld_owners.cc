@@ -93,9 +93,10 @@ std::set<std::string> LdOwners::TakeView(const std::string& only, const FabricVi
   std::set<std::pair<StrayOf, uint32_t>> seen;
   for (Unrecorded& each : TakeLds(only, view, has_ended)) {
     const BoundLd ld = each.ld;
-    // A call that is under way may have bound it, or be about to unbind it.
+    // A call that is under way may have bound it, or be about to unbind it. One about another host
+    // did nothing here.
     const Track* const track = ld.key.has_value() ? tracks_->Find(ld.key->generation) : nullptr;
-    const bool stale = track != nullptr && calls_->IsStale(*track, epoch);
+    const bool stale = track != nullptr && track->host == ld.host && calls_->IsStale(*track, epoch);
     if (CXLPOOL_MUTANT("ignore-strays") || IsNamed(ld)) continue;
     if (stale) {
       if (!each.shown) unrecorded_.push_back(std::move(each));  // It stays what it was.

@@ -269,6 +269,24 @@ TEST_F(ScrubsTest, WhatAHostHadThatIsFencedOrRetiredIsNotWaitedFor) {
   EXPECT_EQ(owners.UnrecordedOn(slice), nullptr) << "the operator has said that it is off";
 }
 
+// After two restores LDs of two hosts may bear one generation.
+TEST_F(ScrubsTest, ACallAboutOneHostHidesNothingThatAnotherHas) {
+  Attachment busy;
+  busy.host = "host-a";
+  busy.generation = kGeneration;
+  busy.segments.resize(2);
+  tracks.Of(region(), busy).driver_calls = 1;
+  FabricView view;
+  view.hosts.push_back({.id = "host-b", .reachable = true, .fabric_incarnation = "1", .slots = {}});
+  view.bound.push_back(Bound(0));
+  view.bound[0].host = "host-b";
+  view.bound[0].serial = 7;
+  TakeView("", view);
+  EXPECT_NE(owners.UnrecordedOn(view.bound[0].slice), nullptr);
+  Begin();
+  EXPECT_THAT(fabric.scrubs, IsEmpty());
+}
+
 TEST_F(ScrubsTest, BytesOfAFailedDeviceAreGivenToNobodyAndNeedNoScrub) {
   Device failed = *writer.state().FindDevice("cmm-0");
   failed.service = DeviceService::kFailed;
