@@ -336,9 +336,10 @@ class FabricDriver {
 
   // Clears the slice, so that its former bytes cannot be read any more, and answers what can be
   // read instead. A device that carves it has it back then. Interrupted or failed: call again. The
-  // caller has proof that it is bound to no host. It has to begin within a while, and from there
-  // its deadline grows with the size (DEADLINE_EXCEEDED/SCRUB_TIMEOUT).
-  // UNIMPLEMENTED/NOT_SCRUBBABLE: this fabric has no way to clear it; nothing was done.
+  // caller has proof that it is bound to no host. It waits for its turn as long as what is cleared
+  // before it goes on, and a while longer; from there its deadline grows with the size
+  // (DEADLINE_EXCEEDED/SCRUB_TIMEOUT). UNIMPLEMENTED/NOT_SCRUBBABLE: this fabric has no way to
+  // clear it; nothing was done.
   virtual void Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResult> done) = 0;
 };
 

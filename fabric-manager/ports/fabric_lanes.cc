@@ -228,6 +228,12 @@ void FabricLanes::Run(Lane& lane) {
           lane.later.emplace(clock_.Elapsed() + call->retry, call);
         }
       }
+      // The lane does not hang, and all that wait for their first turn have come nearer to it.
+      const absl::Duration ended = clock_.Elapsed();
+      for (const FabricCallPtr& waits : lane.ready) {
+        if (!waits->in_turns || waits->begun_) continue;
+        waits->deadline = std::max(waits->deadline, ended + waits->patience);
+      }
     }
     if (!over && stopping) call->refuse(lane.closed ? NotOpen(lane.name) : Stopping());
   }

@@ -62,6 +62,10 @@ struct FabricCall {
   // the lane.
   absl::Duration limit = absl::ZeroDuration();
   bool in_turns = false;
+  // With `in_turns`: how long it waits to begin while nothing before it goes on. Each call that
+  // comes back from the backend moves its `deadline`, so that however many are before it, it keeps
+  // its place.
+  absl::Duration patience = absl::ZeroDuration();
 
   // Used by the lane's thread: by when the backend has to return.
   absl::Duration end = absl::InfiniteDuration();

@@ -531,7 +531,10 @@ void FabricShell::Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResul
   auto call = MakeFabricCall(answer);
   call->in_turns = true;
   const bool may_wait = CXLPOOL_MUTANT("scrub-waits-behind-what-hangs");
-  if (!may_wait) call->deadline = clock_.Elapsed() + options_.scrub_begins;
+  if (!may_wait) {
+    call->patience = options_.scrub_begins;
+    call->deadline = clock_.Elapsed() + call->patience;
+  }
   call->limit =
       options_.scrub_least +
       absl::Seconds(slice.length_bytes / std::max<uint64_t>(options_.scrub_bytes_per_second, 1));
@@ -570,8 +573,10 @@ void FabricShell::Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResul
         absl::StrCat("clearing ", slice.length_bytes, " bytes of device ", slice.device);
     return Refuse(absl::StatusCode::kDeadlineExceeded, "SCRUB_TIMEOUT",
                   begun ? absl::StrCat(what, " took longer than ", absl::FormatDuration(limit))
-                        : absl::StrCat(what, " did not begin within ", absl::FormatDuration(wait),
-                                       ": what is cleared before it does not go on"),
+                        : absl::StrCat(what,
+                                       " did not begin: what is cleared before it has not gone "
+                                       "on for ",
+                                       absl::FormatDuration(wait)),
                   "look at the device; it is tried again");
   };
   lanes_.Submit(backend_->LaneOf(kScrubLane), std::move(call));

@@ -71,7 +71,7 @@ class FabricShell : public FabricDriver {
         absl::Milliseconds(100);                       // Of an unbind that has to be asked again.
     absl::Duration recheck = absl::Milliseconds(500);  // Of a proof that somebody awaits.
     absl::Duration idle = absl::Minutes(1);            // Between two looks of Idle's own.
-    absl::Duration scrub_begins = absl::Minutes(10);   // Behind as many others as a lane takes.
+    absl::Duration scrub_begins = absl::Minutes(10);   // While nothing before it goes on.
     // A scrub's deadline from there: so long, and a second more for so many bytes.
     absl::Duration scrub_least = absl::Minutes(1);
     uint64_t scrub_bytes_per_second = 32 << 20;

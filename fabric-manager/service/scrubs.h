@@ -4,7 +4,8 @@
 // cannot clear at all are marked, and kept from everybody when the Region goes (plan_media.h).
 //
 // A driver works on all scrubs in turns. One that fails after long, since a host does not answer,
-// say, has kept all others waiting: it is not tried again before as much time has passed once more.
+// say, has kept all others waiting: it is not tried again before as much time has passed once more,
+// or two minutes.
 //
 // What a Region waits for is said in its state_reason, and what stood there before is kept.
 //

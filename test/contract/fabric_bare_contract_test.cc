@@ -376,6 +376,48 @@ TEST(FabricShellTest, AScrubBehindOneThatHangsIsAnsweredFor) {
   EXPECT_TRUE(scrub(1).ok());
 }
 
+// Each of its scrubs takes most of a second.
+class SlowScrubs : public BareFabric {
+ public:
+  using BareFabric::BareFabric;
+  absl::StatusOr<std::unique_ptr<FabricScrub>> BeginScrub(const Slice&) override {
+    return std::make_unique<Scrub>();
+  }
+
+ private:
+  class Scrub : public FabricScrub {
+   public:
+    absl::StatusOr<bool> Step(absl::Duration) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(800));
+      return true;
+    }
+    uint64_t done_bytes() const override { return 0; }
+  };
+};
+
+// Or the last of very many would never have its turn: each time it comes anew it is the last again.
+TEST(FabricShellTest, AScrubBehindManyThatGoOnKeepsItsPlace) {
+  World world = BareWorld(FenceScope::kNone);
+  FabricShell::Options options;
+  options.scrub_begins = absl::Seconds(3);
+  FabricShell shell(std::make_unique<SlowScrubs>(&world), options);
+  shell.Start({}, [](const FabricEvent&) {});
+  std::vector<std::future<absl::Status>> answers;
+  for (uint64_t i = 0; i < 5; ++i) {
+    const auto promise = std::make_shared<std::promise<absl::Status>>();
+    answers.push_back(promise->get_future());
+    shell.Scrub(
+        {.device = "cmm-0", .dpa_bytes = i * 8 * kBareGranule, .length_bytes = kBareGranule}, {},
+        [promise](const absl::StatusOr<ScrubResult>& result) {
+          promise->set_value(result.status());
+        });
+  }
+  for (std::future<absl::Status>& answer : answers) {
+    const absl::Status status = answer.get();
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Bare, FabricDriverContract, ::testing::Values(MakeBareRig));
