@@ -57,6 +57,7 @@ Move GiveUp(std::string reason) {
 
 constexpr char kLost[] = "LD_LOST";
 constexpr char kRestarted[] = "HOST_RESTARTED";
+constexpr char kNotCleared[] = ": what is left of it is not cleared away yet: ";
 
 bool IsLost(const Known& known) {
   return Any(known, FabricSide::kUnbound) || Any(known, FabricSide::kUnbinding);
@@ -70,6 +71,14 @@ bool IsRepair(const Part& part) {
 
 const char* NameOfRepair(const Part& part) {
   return absl::StartsWith(part.reason, kLost) ? kLost : kRestarted;
+}
+
+// What a part says that goes back to WANTED. That a proof was missing is over with the proof.
+std::string WhyWantedAgain(const Part& part) {
+  if (!IsRepair(part)) return "REBIND: the fabric lost it while it came up; it is bound again";
+  if (!absl::StrContains(part.reason, kNotCleared)) return part.reason;
+  return absl::StrCat(NameOfRepair(part),
+                      ": what was left of it is cleared away, and it is bound again");
 }
 
 // What keeps the host from a repair that it cannot make, with the remedy. It is tried again all the
@@ -149,9 +158,7 @@ Move BringOnline(const Part& part, const Known& known, bool may_go_down, bool de
   }
   if (!lost) return Do(MoveKind::kOfferOnline);
   if (auto move = ClearAway(known, may_go_down); move.has_value()) return *std::move(move);
-  return Reach(AttachmentState::kWanted,
-               IsRepair(part) ? part.reason
-                              : "REBIND: the fabric lost it while it came up; it is bound again");
+  return Reach(AttachmentState::kWanted, WhyWantedAgain(part));
 }
 
 // ONLINE, and a segment is gone from the fabric though nobody asked: say so, clear the rest away,
@@ -279,7 +286,7 @@ RegionMoveKind NextTailMove(const Region& region) {
 std::string WhyUnproven(const Part& part, const std::string& why) {
   const bool stays = IsRepair(part) && !CXLPOOL_MUTANT("repair-ends-without-a-proof");
   if (part.detaching || !stays) return why;
-  return absl::StrCat(NameOfRepair(part), ": what is left of it is not cleared away yet: ", why);
+  return absl::StrCat(NameOfRepair(part), kNotCleared, why);
 }
 
 // Each part by itself: a tail climbs or leaves while the rest stays. What nobody has said anything

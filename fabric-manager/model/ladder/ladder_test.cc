@@ -183,6 +183,10 @@ TEST(LadderTest, ARepairThatWaitsForAProofStaysOne) {
     attachment.settled().reason = why;
     EXPECT_EQ(Text(NextMove(attachment, 0, Known("px"), true, true)), "offer-eject");
     EXPECT_EQ(WhyUnproven(attachment.settled(), unproven), why) << "no news";
+    const Move again = NextMove(attachment, 0, Known("au"), true, true);
+    EXPECT_EQ(Text(again), "-> WANTED");
+    EXPECT_TRUE(absl::StartsWith(again.reason, name)) << again.reason;
+    EXPECT_FALSE(absl::EndsWith(again.reason, unproven)) << "it is proven now: " << again.reason;
   }
   for (const std::string reason : {"detached", "LD_LOST: x"}) {
     EXPECT_EQ(WhyUnproven(Make(kEjecting, true, 1, reason).settled(), unproven), unproven);
