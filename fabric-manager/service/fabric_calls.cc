@@ -277,6 +277,8 @@ void FabricCalls::TakeView(const std::string& only, const FabricView& view, uint
       // A host that is gone for certain does not become uncertain because it cannot be asked.
       if (side == FabricSide::kUnknown && known.fabric == FabricSide::kUnbound) continue;
       known.fabric = side;
+      // A later repair is not to begin with what this one waited for.
+      if (side == FabricSide::kUnbound) track.stuck.clear();
       active.Touch(track.region);
     }
   }

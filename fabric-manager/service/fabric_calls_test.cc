@@ -201,6 +201,19 @@ TEST_F(FabricCallsTest, ALookShowsWhatIsBoundAndWhatIsNotWhereItCanSee) {
   EXPECT_EQ(side(0), FabricSide::kUnbound) << "what was proven stays so";
 }
 
+TEST_F(FabricCallsTest, WhatALookProvesIsNotMissingAnyMore) {
+  track->stuck = "UNBIND_NOT_PROVEN: it holds on";
+  track->known[0].fabric = FabricSide::kUnbinding;
+  FabricView view = Shows({Bound(0), Bound(1)});
+  view.bound[0].unbinding = true;
+  Take(view, calls.epoch());
+  EXPECT_THAT(track->stuck, HasSubstr("it holds on"));
+  view.bound.erase(view.bound.begin());
+  Take(view, calls.epoch());
+  EXPECT_EQ(side(0), FabricSide::kUnbound);
+  EXPECT_EQ(track->stuck, "");
+}
+
 TEST_F(FabricCallsTest, WhatAnotherHostSaysThatItHasByAKeyChangesNothing) {
   FabricView view = Shows({Bound(0), Bound(0)});
   view.bound[1].host = "host-b";
