@@ -153,6 +153,19 @@ TEST(LocalBorderTest, WhatIsAskedForByAnUnknownFieldIsNotDoneWithoutIt) {
   EXPECT_EQ(rig.link.allocates.size(), 1u);
 }
 
+// Likewise. What its caller wants may be less than to write.
+TEST(LocalBorderTest, AnAccessThatIsNotKnownIsNotOpenedForWriting) {
+  BorderRig rig;
+  rig.Connect({OfferOf()});
+  v1::LocalRequest open = BorderRig::Request();
+  open.mutable_open()->set_name("regions/r1");
+  open.mutable_open()->set_access(static_cast<v1::Access>(9));
+  EXPECT_EQ(rig.Ask(kMaker, open), "BAD_REQUEST");
+  EXPECT_EQ(rig.memory.opens, 0);
+  open.mutable_open()->set_access(v1::READ_ONLY);
+  EXPECT_EQ(rig.Ask(kMaker, open), "");
+}
+
 TEST(LocalBorderTest, AnOperatorsIsRootsAndTheAgents) {
   v1::Offer offer = OfferOf();
   offer.clear_maker_uid();

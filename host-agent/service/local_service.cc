@@ -158,6 +158,11 @@ void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, Local
   if (changes && !CXLPOOL_MUTANT("unknown-local-demands-are-dropped")) {
     if (absl::Status s = CheckFields(request, "agent"); !s.ok()) return refuse(s);
   }
+  if (!v1::Access_IsValid(request.open().access())) {  // It would be taken for READ_WRITE.
+    return refuse(Refuse(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                         "the Region is to be opened by an access that this agent does not know",
+                         "use a libpool of the agent's release"));
+  }
   Pending pending;
   pending.peer = peer;
   pending.number = ++last_number_;
