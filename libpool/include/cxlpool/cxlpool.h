@@ -206,8 +206,8 @@ typedef struct cxlpool_op cxlpool_op;
 
 typedef struct cxlpool_connect_options {
   size_t size;
-  const char *socket_path; /* NULL or "": the environment's CXLPOOL_SOCKET, or else
-                              /run/cxlpool/agent.sock. */
+  const char *socket_path; /* NULL or "": the environment's CXLPOOL_SOCKET (as secure_getenv(3)
+                              has it), or else /run/cxlpool/agent.sock. */
   uint32_t timeout_ms; /* For connecting, and for each later call: how long the agent may take to
                           answer and, after it was there once, to come back. 1 to 3600000. */
 } cxlpool_connect_options;
