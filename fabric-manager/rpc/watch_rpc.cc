@@ -99,20 +99,24 @@ class Watch : public OneRequestCall {
   // it looked for the event once more after it said so.
   bool idle() const { return idle_.load(); }
 
-  // Has not taken all that there was when it began, and events since are gone from the ring. Takes
-  // no lock.
+  // Keeps Regions as they were, has not sent all that it took, and events since are gone from the
+  // ring. Takes no lock.
   bool IsTooSlow(uint64_t floor) const {
-    const uint64_t began_at = snapshot_at_.load();
-    return began_at != 0 && began_at < floor && !CXLPOOL_MUTANT("slow-watchers-keep-old-views");
+    const uint64_t keeps_at = keeps_at_.load();
+    return keeps_at != 0 && keeps_at < floor && !idle() &&
+           !CXLPOOL_MUTANT("slow-watchers-keep-old-views");
   }
 
-  // Ends what it shows of then: the next thing that it asks for are those events, and it is
-  // refused.
-  void LetGo() {
-    PoolViewPtr gone;  // Goes after the lock.
+  // Forgets those Regions: the next thing that it asks for are those events, and it is refused. One
+  // that is idle is not: it may be about to be handed what comes after its revision.
+  void LetGo(uint64_t floor) {
+    PoolViewPtr view;  // It and the others go after the lock.
+    absl::flat_hash_map<Key, RegionPtr> shown;
     MutexLock lock(mutex_);
-    gone.swap(snapshot_);
-    snapshot_at_ = 0;
+    if (idle_ || keeps_at_ >= floor) return;
+    view.swap(snapshot_);
+    shown.swap(shown_);
+    keeps_at_ = 0;
   }
 
   // Up to here it has taken what there was, if not sent it yet.
@@ -128,7 +132,7 @@ class Watch : public OneRequestCall {
       for (const WatchEntryPtr& entry : entries) {
         if (entry->event().revision > revision_) Push(*entry);
       }
-      if (!entries.empty()) revision_ = std::max(revision_, entries.back()->event().revision);
+      if (!entries.empty()) HasTaken(entries.back()->event().revision);
     }
     PumpLocked();
   }
@@ -152,7 +156,7 @@ class Watch : public OneRequestCall {
       revision_ = request.start_revision();
       if (revision_ == 0 || CXLPOOL_MUTANT("watch-begins-anew")) {
         snapshot_ = streams_->views_->Get();
-        snapshot_at_ = revision_ = snapshot_->revision;
+        keeps_at_ = revision_ = snapshot_->revision;
         if (const Host* own = OwnHost(*snapshot_, caller()); own != nullptr) own_ = *own;
       }
     }
@@ -234,7 +238,7 @@ class Watch : public OneRequestCall {
       if (regions.size() == kBatch) continue;
       queue_.push_back(FrameOf(v1::WatchRegionsResponse::SYNCED, nullptr, revision));
       snapshot_.reset();
-      snapshot_at_ = 0;
+      if (caller().for_pool()) keeps_at_ = 0;
     }
   }
 
@@ -249,7 +253,13 @@ class Watch : public OneRequestCall {
     }
     if (!Judge()) return;
     for (const WatchEntryPtr& entry : *entries) Push(*entry);
-    if (!entries->empty()) revision_ = entries->back()->event().revision;
+    if (!entries->empty()) HasTaken(entries->back()->event().revision);
+  }
+
+  // All events up to this one.
+  void HasTaken(uint64_t revision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    revision_ = std::max(revision_, revision);
+    if (keeps_at_ != 0) keeps_at_ = revision_;
   }
 
   // Whether the caller's rights are those that the stream began with; otherwise it ends here,
@@ -329,7 +339,7 @@ class Watch : public OneRequestCall {
   WatchStreams* const streams_;
 
   std::atomic<bool> idle_{false};
-  std::atomic<uint64_t> snapshot_at_{0};  // Revision of snapshot_; 0: there is none.
+  std::atomic<uint64_t> keeps_at_{0};  // What snapshot_ and shown_ are as of; 0: there is neither.
   Mutex mutex_;
   std::shared_ptr<Watch> self_;                 // Until OnDone. Set before the first read.
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // The request came.
@@ -421,8 +431,9 @@ void WatchStreams::BeginRound() {
   Push(round, 0);
 }
 
-// A stream that nobody reads would keep the pool as it was when it began for as long as its client
-// lives: with some of them, begun one after the other, every Region several times over.
+// A stream that nobody reads would keep the pool as it was when it began, and a tenant's or a
+// host's also what it was shown, for as long as its client lives: with some of them, begun one
+// after the other, every Region several times over.
 void WatchStreams::LetGoOfOldViews() {
   const uint64_t floor = hub_->floor();
   if (std::exchange(let_go_, floor) == floor) return;
@@ -433,7 +444,7 @@ void WatchStreams::LetGoOfOldViews() {
       if (watch->IsTooSlow(floor)) slow.push_back(watch);
     }
   }
-  for (const std::shared_ptr<Watch>& watch : slow) watch->LetGo();
+  for (const std::shared_ptr<Watch>& watch : slow) watch->LetGo(floor);
 }
 
 bool WatchStreams::Help(size_t few) {

@@ -1,8 +1,9 @@
 // The WatchRegions streams: everything as it is, then each change, pulled from the WatchHub as the
 // reader takes them. An event is serialised once, for all streams. A slow reader holds a bounded
 // number of messages, and gets the latest of each Region where it is far behind (watch_hub.h). What
-// there was when its stream began it keeps no longer than the changes since are kept: so all such
-// readers together keep no more of what Regions were than the ring does.
+// there was when its stream began, and what a tenant or a host was shown, it keeps no longer than
+// the changes since are kept: so all such readers together keep no more of what Regions were than
+// the ring does.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_WATCH_RPC_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_WATCH_RPC_H_
 

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -71,6 +72,7 @@ class Reader {
 class WatchRpcTest : public testing::Test {
  protected:
   static constexpr size_t kRing = 4096;
+  static constexpr char kAlice[] = "cxlpool://operator/alice";
 
   WatchRpcTest() {
     hub_.Reset(10);
@@ -78,7 +80,10 @@ class WatchRpcTest : public testing::Test {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     calls_.Add("/cxlpool.v1.PoolService/WatchRegions", Admission::Kind::kWatch,
-               [this](Admitted admitted) { return streams_.Start(&calls_, std::move(admitted)); });
+               [this](Admitted admitted) {
+                 if (as_.has_value()) admitted.caller = *as_;
+                 return streams_.Start(&calls_, std::move(admitted));
+               });
     builder.RegisterCallbackGenericService(&calls_);
     server_ = builder.BuildAndStart();
   }
@@ -91,6 +96,8 @@ class WatchRpcTest : public testing::Test {
     Region region;
     region.key = key;
     region.id = absl::StrCat("r-", key);
+    region.tenant = "ml";
+    region.requests = {{{kAlice, "AllocateRegion", Uuid(std::string(16, 'r'))}, 1}};
     region.revision = revision;
     return std::make_shared<const Region>(std::move(region));
   }
@@ -121,6 +128,15 @@ class WatchRpcTest : public testing::Test {
   }
   uint64_t Dropped() const { return meters_.watches_dropped.value(); }
 
+  // Waits until nobody keeps it any more.
+  template <typename Kept>
+  static bool IsForgotten(const std::weak_ptr<Kept>& kept) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!kept.expired() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    return kept.expired();
+  }
+
+  std::optional<Caller> as_;  // Nothing: callers are whom the connection says.
   Meters meters_;
   ViewHolder views_;
   WatchHub hub_{kRing};
@@ -233,9 +249,24 @@ TEST_F(WatchRpcTest, AReaderThatTakesNothingDoesNotKeepThePoolAsItWas) {
   views_.Get();
   EXPECT_FALSE(kept.expired()) << "it may still be read";
   for (uint64_t revision = 11; revision <= 11 + 2 * kRing; ++revision) Change(1, revision);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!kept.expired() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-  EXPECT_TRUE(kept.expired());
+  EXPECT_TRUE(IsForgotten(kept));
+  EXPECT_EQ(ReasonOf(reader.End()), "REVISION_COMPACTED");
+  EXPECT_EQ(Dropped(), 1u);
+}
+
+// Of what a tenant was shown its stream says, once that is gone, how it was last.
+TEST_F(WatchRpcTest, AReaderThatTakesNothingMoreDoesNotKeepWhatItWasShown) {
+  as_ = Caller::User(kAlice, PoolRole::kTenant, {"ml"});
+  Show(10, 1);
+  const std::weak_ptr<const Region> shown = views_.Get()->regions.Find("r-1");
+  Reader reader(server_.get(), 0);
+  EXPECT_EQ(reader.Next().event(), v1::WatchRegionsResponse::CHANGED);
+  EXPECT_EQ(reader.Next().event(), v1::WatchRegionsResponse::SYNCED);
+  Show(11, 1);
+  views_.Get();
+  EXPECT_FALSE(shown.expired()) << "it may go yet";
+  for (uint64_t revision = 11; revision <= 11 + 2 * kRing; ++revision) Change(revision, revision);
+  EXPECT_TRUE(IsForgotten(shown));
   EXPECT_EQ(ReasonOf(reader.End()), "REVISION_COMPACTED");
   EXPECT_EQ(Dropped(), 1u);
 }
