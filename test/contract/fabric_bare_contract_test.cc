@@ -349,7 +349,7 @@ class HangingScrubs : public BareFabric {
 TEST(FabricShellTest, AScrubBehindOneThatHangsIsAnsweredFor) {
   World world = BareWorld(FenceScope::kNone);
   FabricShell::Options options;
-  options.scrub_begins = absl::Seconds(1);
+  options.scrub_begins = absl::Seconds(3);
   std::atomic<bool> has_begun = false;
   std::promise<void> let_go;
   FabricShell shell(
