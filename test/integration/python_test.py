@@ -42,6 +42,11 @@ class PythonTest(PoolTest):
         self.addCleanup(self.release, name)
         return region
 
+    def grow(self):
+        # The program has the Region before the manager has recorded that its host has.
+        wait_until(lambda: self.pool.regions()['py']['state'] == 'ALLOCATED', 20, 'the manager has heard of it')
+        self.pool.cli('region', 'resize', 'py', '512MiB', '--wait')
+
     def release(self, name):
         gc.collect()
         cxlpool.Pool().release(name)
@@ -131,7 +136,7 @@ class PythonTest(PoolTest):
         region = self.allocate()
         memory = region.map(reserve='1GiB')
         memoryview(memory)[0] = 9
-        self.pool.cli('region', 'resize', 'py', '512MiB', '--wait')
+        self.grow()
         grown = cxlpool.open('py')
         self.assertEqual(grown.size, 512 * MiB)
         memory.extend(grown)
@@ -164,7 +169,7 @@ class PythonTest(PoolTest):
         self.assertEqual(sorted(mapped()), [2 * MiB, 256 * MiB])
         del part
         self.assertEqual(mapped(), [256 * MiB])
-        self.pool.cli('region', 'resize', 'py', '512MiB', '--wait')
+        self.grow()
         whole.extend(cxlpool.open('py'))
         self.assertEqual(mapped(), [512 * MiB])
         whole.close()
@@ -314,7 +319,7 @@ class PythonTest(PoolTest):
 
     def test_a_map_that_grows_lets_other_threads_run_and_is_not_closed_by_them(self):
         memory = self.allocate().map(reserve='1GiB', populate=True)
-        self.pool.cli('region', 'resize', 'py', '512MiB', '--wait')
+        self.grow()
         grown = cxlpool.open('py')
         came_out = self.meanwhile(lambda: (grown.close(), memory.close()))
         memory.extend(grown)
