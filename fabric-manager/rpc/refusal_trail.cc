@@ -19,6 +19,7 @@ bool IsPrivileged(absl::string_view method, const absl::Status& why) {
          !absl::StartsWith(method, "/cxlpool.v1.HostService/") && !OnlyReads(method);
 }
 
+// The call may not have been read: who made it is known from the refusal alone, if it says so.
 AuditEntry EntryOf(absl::string_view method, absl::string_view peer, const absl::Status& why) {
   AuditEntry entry;
   entry.method = std::string(method.substr(method.rfind('/') + 1));
@@ -74,6 +75,7 @@ void RefusalTrail::Add(AuditEntry entry) {
   timer_->PostAfter(wait, [this] { AddStranger(); });
 }
 
+// The first call since the last such row, with the number of those that came after it.
 void RefusalTrail::AddStranger() {
   AuditEntry entry;
   {
@@ -84,6 +86,8 @@ void RefusalTrail::AddStranger() {
   Put(std::move(entry));
 }
 
+// One that is like another one that waits is counted there, and beyond kMaxEntries none is kept,
+// only how many there were. The first of a row sets the timer for it.
 void RefusalTrail::Put(AuditEntry entry) {
   absl::Duration wait;
   {
@@ -103,6 +107,7 @@ void RefusalTrail::Put(AuditEntry entry) {
   timer_->PostAfter(wait, [this] { Flush(); });
 }
 
+// Hands the row over. Those that were only counted are one more entry, itself one of them.
 void RefusalTrail::Flush() {
   std::vector<AuditEntry> entries;
   {

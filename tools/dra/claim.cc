@@ -45,6 +45,7 @@ std::string CdiFileName(absl::string_view region) {
   return absl::StrCat(FilePrefix(), region, kFileSuffix);
 }
 
+// Nothing: the file is another driver's, or of no claim.
 std::optional<std::string> RegionOfCdiFile(absl::string_view file_name) {
   absl::string_view uid = file_name;
   if (!absl::ConsumePrefix(&uid, absl::StrCat(FilePrefix(), kClaimRegionPrefix)) ||
@@ -75,6 +76,8 @@ absl::StatusOr<ContainerDevice> DeviceOf(const Extent& extent, const struct stat
                                                     "in place of shared.files)"));
 }
 
+// Nothing in it needs an escape: a Region's name is a resource id, and DeviceOf takes only plain
+// paths. A device is named by its number, a file is mounted.
 std::string CdiText(absl::string_view region, const ContainerDevice& device) {
   const std::string path = absl::StrCat("/dev/cxlpool/", region);
   const char* const access = device.read_only ? "r" : "rw";
