@@ -163,8 +163,11 @@ RegionTable RegionTable::Of(std::vector<RegionPtr> regions) {
   return table;
 }
 
+// Most Regions of a busy pool change several times between two readers, or come and go.
 void RegionTable::Change(const std::vector<Edit>& edits) {
-  for (const Edit& edit : edits) {
+  for (size_t i = 0; i < edits.size(); ++i) {
+    const Edit& edit = edits[i];
+    if (i + 1 < edits.size() && edits[i + 1].id() == edit.id()) continue;
     if (edit.taken_away) {
       if (Find(edit.id()) == nullptr) continue;
       Take(root_, edit.id());

@@ -32,7 +32,8 @@ class RegionTable {
   // A table of Regions given in order of id, each id once.
   static RegionTable Of(std::vector<RegionPtr> regions);
 
-  // Makes `edits`, in their order. Copies of this table stay as they are.
+  // Makes `edits`, in their order; of several in a row for one id only the last has to be made.
+  // Copies of this table stay as they are.
   void Change(const std::vector<Edit>& edits);
 
   // Null if there is none.

@@ -66,6 +66,16 @@ TEST(RegionTableTest, AgreesWithAMapUnderRandomEdits) {
                          [](const RegionPtr& a, const auto& b) { return a == b.second; }));
 }
 
+TEST(RegionTableTest, OfSeveralEditsOfOneIdTheLastCounts) {
+  const RegionPtr first = Make("b", 1), second = Make("b", 2), other = Make("c", 1);
+  RegionTable table;
+  table.Change({{Make("a", 1)}, {Make("a", 1), true}, {first}, {second}, {other}, {other}});
+  EXPECT_EQ(table.List("", 9), (std::vector<RegionPtr>{second, other}));
+  table.Change({{second, true}, {first}, {other}, {other, true}});
+  EXPECT_EQ(table.List("", 9), std::vector<RegionPtr>{first});
+  EXPECT_EQ(table.size(), 1u);
+}
+
 TEST(RegionTableTest, ATableMadeAtOnceIsLikeOneMadeByEdits) {
   for (const int size : {0, 1, 2, 23, 24, 25, 26, 576, 577, 600, 601, 5000}) {
     std::vector<RegionPtr> regions;
