@@ -15,6 +15,13 @@ bool IdLess(const RegionPtr& region, absl::string_view id) {
   return absl::string_view(region->id) < id;
 }
 
+// Where in a leaf `id` is, or belongs. New Regions mostly come behind all others: the last one is
+// looked at first, because the others have left the processor's cache long ago.
+std::vector<RegionPtr>::iterator PlaceOf(std::vector<RegionPtr>& regions, absl::string_view id) {
+  if (regions.empty() || IdLess(regions.back(), id)) return regions.end();
+  return std::lower_bound(regions.begin(), regions.end(), id, IdLess);
+}
+
 // The shortest text that is greater than `low` and not greater than `high`.
 std::string Separator(absl::string_view low, absl::string_view high) {
   size_t same = 0;
@@ -64,7 +71,7 @@ bool RegionTable::Put(NodePtr& node, const RegionPtr& region, Split& split) {
   Node& own = Own(node);
   bool fresh = true;
   if (own.leaf()) {
-    const auto place = std::lower_bound(own.regions.begin(), own.regions.end(), region->id, IdLess);
+    const auto place = PlaceOf(own.regions, region->id);
     fresh = place == own.regions.end() || (*place)->id != region->id;
     if (fresh) {
       own.regions.insert(place, region);

@@ -19,21 +19,35 @@
 
 namespace cxlpool {
 
+using MessageFields = std::vector<const google::protobuf::FieldDescriptor*>;
+
+// The fields that are messages, of a message of this type.
+inline MessageFields MessageFieldsOf(const google::protobuf::Descriptor& type) {
+  MessageFields fields;
+  for (int i = 0; i < type.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* const field = type.field(i);
+    if (field->message_type() != nullptr) fields.push_back(field);
+  }
+  return fields;
+}
+
 // The number of such a field of `message`, or of one inside it at whatever depth; 0: there is none.
-inline int UnknownFieldOf(const google::protobuf::Message& message) {
-  using google::protobuf::FieldDescriptor;
+// `fields` are those of its type.
+inline int UnknownFieldOf(const google::protobuf::Message& message, const MessageFields& fields) {
   const auto* const reflection = message.GetReflection();
   const auto& unknown = reflection->GetUnknownFields(message);
   if (!unknown.empty()) return unknown.field(0).number();
-  std::vector<const FieldDescriptor*> fields;
-  reflection->ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
-    const int size = field->is_repeated() ? reflection->FieldSize(message, field) : 1;
+  for (const google::protobuf::FieldDescriptor* field : fields) {
+    const bool repeated = field->is_repeated();
+    const int size = repeated ? reflection->FieldSize(message, field)
+                              : static_cast<int>(reflection->HasField(message, field));
+    if (size == 0) continue;
+    // Listed once for all of a batch.
+    const MessageFields inner = MessageFieldsOf(*field->message_type());
     for (int i = 0; i < size; ++i) {
-      const int found =
-          UnknownFieldOf(field->is_repeated() ? reflection->GetRepeatedMessage(message, field, i)
-                                              : reflection->GetMessage(message, field));
+      const int found = UnknownFieldOf(repeated ? reflection->GetRepeatedMessage(message, field, i)
+                                                : reflection->GetMessage(message, field),
+                                       inner);
       if (found != 0) return found;
     }
   }
@@ -42,7 +56,7 @@ inline int UnknownFieldOf(const google::protobuf::Message& message) {
 
 // INVALID_ARGUMENT/BAD_FIELD: it has one. `who`: is asked, for people: "manager".
 inline absl::Status CheckFields(const google::protobuf::Message& request, absl::string_view who) {
-  const int field = UnknownFieldOf(request);
+  const int field = UnknownFieldOf(request, MessageFieldsOf(*request.GetDescriptor()));
   if (field == 0) return absl::OkStatus();
   return Refuse(absl::StatusCode::kInvalidArgument, "BAD_FIELD",
                 absl::StrCat("the ", request.GetDescriptor()->name(), " has a field ", field,
