@@ -11,16 +11,18 @@ namespace {
 constexpr size_t kMax = 32;  // Entries of a node.
 constexpr size_t kMin = 8;   // A node below it is merged with a neighbour that has room.
 
-bool IdLess(const RegionPtr& region, absl::string_view id) {
-  return absl::string_view(region->id) < id;
+// An id that is looked for, and whose Region is not known.
+struct Wanted {
+  absl::string_view id;
+  uint64_t first_bytes = RegionEntry::FirstBytesOf(id);
+};
+
+bool IsBefore(const RegionEntry& entry, const Wanted& wanted) {
+  if (entry.first_bytes != wanted.first_bytes) return entry.first_bytes < wanted.first_bytes;
+  return entry.region->id < wanted.id;
 }
 
-// Where in a leaf `id` is, or belongs. New Regions mostly come behind all others: the last one is
-// looked at first, because the others have left the processor's cache long ago.
-std::vector<RegionPtr>::iterator PlaceOf(std::vector<RegionPtr>& regions, absl::string_view id) {
-  if (regions.empty() || IdLess(regions.back(), id)) return regions.end();
-  return std::lower_bound(regions.begin(), regions.end(), id, IdLess);
-}
+bool EntryBefore(const RegionEntry& a, const RegionEntry& b) { return a.ComesBefore(b); }
 
 // The shortest text that is greater than `low` and not greater than `high`.
 std::string Separator(absl::string_view low, absl::string_view high) {
@@ -31,15 +33,23 @@ std::string Separator(absl::string_view low, absl::string_view high) {
 
 }  // namespace
 
+uint64_t RegionEntry::FirstBytesOf(absl::string_view id) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < sizeof(bytes); ++i) {
+    bytes = bytes << 8 | (i < id.size() ? static_cast<unsigned char>(id[i]) : 0);
+  }
+  return bytes;
+}
+
 // A leaf has Regions; an inner node has children, and between each two of them a separator that is
 // greater than all ids before it and not greater than any after.
 struct RegionTable::Node {
-  std::vector<RegionPtr> regions;
+  std::vector<RegionEntry> entries;
   std::vector<std::string> separators;
   std::vector<NodePtr> children;
 
   bool leaf() const { return children.empty(); }
-  size_t size() const { return leaf() ? regions.size() : children.size(); }
+  size_t size() const { return leaf() ? entries.size() : children.size(); }
   size_t ChildOf(absl::string_view id) const {
     const auto after =
         std::upper_bound(separators.begin(), separators.end(), id,
@@ -67,21 +77,21 @@ RegionTable::Node& RegionTable::Own(NodePtr& node) {
 }
 
 // Whether the id is new.
-bool RegionTable::Put(NodePtr& node, const RegionPtr& region, Split& split) {
+bool RegionTable::Put(NodePtr& node, const RegionEntry& entry, Split& split) {
   Node& own = Own(node);
   bool fresh = true;
   if (own.leaf()) {
-    const auto place = PlaceOf(own.regions, region->id);
-    fresh = place == own.regions.end() || (*place)->id != region->id;
+    const auto place = std::lower_bound(own.entries.begin(), own.entries.end(), entry, EntryBefore);
+    fresh = place == own.entries.end() || !place->HasIdOf(entry);
     if (fresh) {
-      own.regions.insert(place, region);
+      own.entries.insert(place, entry);
     } else {
-      *place = region;
+      *place = entry;
     }
   } else {
-    const size_t at = own.ChildOf(region->id);
+    const size_t at = own.ChildOf(entry.region->id);
     Split below;
-    fresh = Put(own.children[at], region, below);
+    fresh = Put(own.children[at], entry, below);
     if (below.upper != nullptr) {
       const auto offset = static_cast<ptrdiff_t>(at);
       own.separators.insert(own.separators.begin() + offset, std::move(below.separator));
@@ -92,10 +102,11 @@ bool RegionTable::Put(NodePtr& node, const RegionPtr& region, Split& split) {
   split.upper = std::make_shared<Node>();
   const auto half = static_cast<ptrdiff_t>(own.size() / 2);
   if (own.leaf()) {
-    split.upper->regions.assign(std::make_move_iterator(own.regions.begin() + half),
-                                std::make_move_iterator(own.regions.end()));
-    own.regions.resize(static_cast<size_t>(half));
-    split.separator = Separator(own.regions.back()->id, split.upper->regions.front()->id);
+    split.upper->entries.assign(std::make_move_iterator(own.entries.begin() + half),
+                                std::make_move_iterator(own.entries.end()));
+    own.entries.erase(own.entries.begin() + half, own.entries.end());
+    split.separator =
+        Separator(own.entries.back().region->id, split.upper->entries.front().region->id);
   } else {
     split.upper->children.assign(std::make_move_iterator(own.children.begin() + half),
                                  std::make_move_iterator(own.children.end()));
@@ -108,21 +119,21 @@ bool RegionTable::Put(NodePtr& node, const RegionPtr& region, Split& split) {
   return fresh;
 }
 
-// `id` is there. The node may end empty, or smaller than kMin where no neighbour has room.
-void RegionTable::Take(NodePtr& node, absl::string_view id) {
+// Its id is there. The node may end empty, or smaller than kMin where no neighbour has room.
+void RegionTable::Take(NodePtr& node, const RegionEntry& entry) {
   Node& own = Own(node);
   if (own.leaf()) {
-    own.regions.erase(std::lower_bound(own.regions.begin(), own.regions.end(), id, IdLess));
+    own.entries.erase(std::lower_bound(own.entries.begin(), own.entries.end(), entry, EntryBefore));
     return;
   }
-  const size_t at = own.ChildOf(id);
-  Take(own.children[at], id);
+  const size_t at = own.ChildOf(entry.region->id);
+  Take(own.children[at], entry);
   if (own.children[at]->size() >= kMin || own.children.size() == 1) return;
   const size_t left = at == 0 ? 0 : at - 1;
   if (own.children[left]->size() + own.children[left + 1]->size() > kMax) return;
   Node& into = Own(own.children[left]);
   const Node& from = *own.children[left + 1];
-  into.regions.insert(into.regions.end(), from.regions.begin(), from.regions.end());
+  into.entries.insert(into.entries.end(), from.entries.begin(), from.entries.end());
   if (!from.leaf()) into.separators.push_back(own.separators[left]);
   into.separators.insert(into.separators.end(), from.separators.begin(), from.separators.end());
   into.children.insert(into.children.end(), from.children.begin(), from.children.end());
@@ -143,7 +154,7 @@ RegionTable RegionTable::Of(std::vector<RegionPtr> regions) {
     auto leaf = std::make_shared<Node>();
     const size_t to = std::min(from + kFill, regions.size());
     if (from > 0) before.push_back(Separator(regions[from - 1]->id, regions[from]->id));
-    leaf->regions.assign(regions.begin() + static_cast<ptrdiff_t>(from),
+    leaf->entries.assign(regions.begin() + static_cast<ptrdiff_t>(from),
                          regions.begin() + static_cast<ptrdiff_t>(to));
     level.push_back(std::move(leaf));
   }
@@ -174,10 +185,10 @@ RegionTable RegionTable::Of(std::vector<RegionPtr> regions) {
 void RegionTable::Change(const std::vector<Edit>& edits) {
   for (size_t i = 0; i < edits.size(); ++i) {
     const Edit& edit = edits[i];
-    if (i + 1 < edits.size() && edits[i + 1].id() == edit.id()) continue;
+    if (i + 1 < edits.size() && edits[i + 1].HasIdOf(edit)) continue;
     if (edit.taken_away) {
-      if (Find(edit.id()) == nullptr) continue;
-      Take(root_, edit.id());
+      if (Find(edit.region->id) == nullptr) continue;
+      Take(root_, edit);
       --size_;
       while (root_ != nullptr && root_->size() <= 1 && !root_->leaf()) {
         root_ = NodePtr(root_->children.front());
@@ -187,7 +198,7 @@ void RegionTable::Change(const std::vector<Edit>& edits) {
     }
     if (root_ == nullptr) root_ = std::make_shared<Node>();
     Split split;
-    size_ += Put(root_, edit.region, split);
+    size_ += Put(root_, edit, split);
     if (split.upper == nullptr) continue;
     auto root = std::make_shared<Node>();
     root->separators.push_back(std::move(split.separator));
@@ -200,16 +211,18 @@ RegionPtr RegionTable::Find(absl::string_view id) const {
   if (root_ == nullptr) return nullptr;
   const Node* node = root_.get();
   while (!node->leaf()) node = node->children[node->ChildOf(id)].get();
-  const auto place = std::lower_bound(node->regions.begin(), node->regions.end(), id, IdLess);
-  return place != node->regions.end() && (*place)->id == id ? *place : nullptr;
+  const auto place =
+      std::lower_bound(node->entries.begin(), node->entries.end(), Wanted{id}, IsBefore);
+  return place != node->entries.end() && place->region->id == id ? place->region : nullptr;
 }
 
 void RegionTable::List(const Node& node, absl::string_view after, size_t limit,
                        std::vector<RegionPtr>& out) {
   if (node.leaf()) {
-    auto place = std::lower_bound(node.regions.begin(), node.regions.end(), after, IdLess);
-    if (place != node.regions.end() && (*place)->id == after) ++place;
-    for (; place != node.regions.end() && out.size() < limit; ++place) out.push_back(*place);
+    auto place =
+        std::lower_bound(node.entries.begin(), node.entries.end(), Wanted{after}, IsBefore);
+    if (place != node.entries.end() && place->region->id == after) ++place;
+    for (; place != node.entries.end() && out.size() < limit; ++place) out.push_back(place->region);
     return;
   }
   for (size_t at = node.ChildOf(after); at < node.children.size() && out.size() < limit; ++at) {
@@ -225,8 +238,8 @@ std::vector<RegionPtr> RegionTable::List(absl::string_view after, size_t limit) 
 
 // Whether to go on.
 bool RegionTable::Walk(const Node& node, absl::FunctionRef<bool(const Region&)> look) {
-  for (const RegionPtr& region : node.regions) {
-    if (!look(*region)) return false;
+  for (const RegionEntry& entry : node.entries) {
+    if (!look(*entry.region)) return false;
   }
   for (const NodePtr& child : node.children) {
     if (!Walk(*child, look)) return false;

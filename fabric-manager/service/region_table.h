@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -18,15 +19,34 @@
 
 namespace cxlpool::fm {
 
+// A Region under its id. Most ids differ in their first bytes, which are at hand here: to find the
+// place of one among Regions that have left the processor's caches, hardly one of them is touched.
+struct RegionEntry {
+  RegionEntry(RegionPtr of)  // NOLINT(google-explicit-constructor)
+      : region(std::move(of)), first_bytes(FirstBytesOf(region->id)) {}
+
+  static uint64_t FirstBytesOf(absl::string_view id);  // As a number, in the order of ids.
+  bool ComesBefore(const RegionEntry& other) const {
+    if (first_bytes != other.first_bytes) return first_bytes < other.first_bytes;
+    return region->id < other.region->id;
+  }
+  bool HasIdOf(const RegionEntry& other) const {
+    return first_bytes == other.first_bytes && region->id == other.region->id;
+  }
+
+  RegionPtr region;  // Never null.
+  uint64_t first_bytes;
+};
+
 class RegionTable {
  public:
   RegionTable() = default;
 
-  // One edit: `region` replaces what has its id, or what has it is taken away.
-  struct Edit {
-    RegionPtr region;  // Never null.
-    bool taken_away = false;
-    const std::string& id() const { return region->id; }
+  // One edit: the Region replaces what has its id, or what has it is taken away.
+  struct Edit : RegionEntry {
+    Edit(RegionPtr of, bool is_taken_away = false)  // NOLINT(google-explicit-constructor)
+        : RegionEntry(std::move(of)), taken_away(is_taken_away) {}
+    bool taken_away;
   };
 
   // A table of Regions given in order of id, each id once.
@@ -53,8 +73,8 @@ class RegionTable {
   struct Split;
 
   static Node& Own(NodePtr& node);
-  static bool Put(NodePtr& node, const RegionPtr& region, Split& split);
-  static void Take(NodePtr& node, absl::string_view id);
+  static bool Put(NodePtr& node, const RegionEntry& entry, Split& split);
+  static void Take(NodePtr& node, const RegionEntry& entry);
   static bool Walk(const Node& node, absl::FunctionRef<bool(const Region&)> look);
   static void List(const Node& node, absl::string_view after, size_t limit,
                    std::vector<RegionPtr>& out);

@@ -76,6 +76,22 @@ TEST(RegionTableTest, OfSeveralEditsOfOneIdTheLastCounts) {
   EXPECT_EQ(table.size(), 1u);
 }
 
+TEST(RegionTableTest, IdsThatDifferLateOrInLengthAreInTheirOrder) {
+  const std::vector<std::string> ids = {"a",         "a-", "r-000001", "r-0000010", "r-0000011",
+                                        "r-0000012", "s",  "zzzzzzzz", "zzzzzzzza"};
+  RegionTable table;
+  for (const std::string& id :
+       {ids[4], ids[8], ids[2], ids[0], ids[5], ids[7], ids[3], ids[6], ids[1]}) {
+    table.Change({{Make(id, 1)}});
+  }
+  std::vector<std::string> listed;
+  for (const RegionPtr& region : table.List("", 99)) listed.push_back(region->id);
+  EXPECT_EQ(listed, ids);
+  for (const std::string& id : ids) EXPECT_NE(table.Find(id), nullptr) << id;
+  EXPECT_EQ(table.Find("r-0000013"), nullptr);
+  EXPECT_EQ(table.List("r-0000010", 1).front()->id, "r-0000011");
+}
+
 TEST(RegionTableTest, ATableMadeAtOnceIsLikeOneMadeByEdits) {
   for (const int size : {0, 1, 2, 23, 24, 25, 26, 576, 577, 600, 601, 5000}) {
     std::vector<RegionPtr> regions;

@@ -229,7 +229,7 @@ void ViewHolder::Merge() const {
   if (pending_.laid_down != nullptr) view->laid_down = pending_.laid_down;
   // In order of id, so that neighbours share the cost; of equal ids the last counts.
   auto& edits = pending_.regions;
-  const auto before = [](const auto& a, const auto& b) { return a.id() < b.id(); };
+  const auto before = [](const auto& a, const auto& b) { return a.ComesBefore(b); };
   // A load comes in order.
   if (!std::is_sorted(edits.begin(), edits.end(), before)) {
     std::stable_sort(edits.begin(), edits.end(), before);
@@ -238,9 +238,8 @@ void ViewHolder::Merge() const {
   const bool fresh =
       view->regions.size() == 0 &&
       std::all_of(edits.begin(), edits.end(), [](const auto& e) { return !e.taken_away; }) &&
-      std::adjacent_find(edits.begin(), edits.end(), [](const auto& a, const auto& b) {
-        return a.id() == b.id();
-      }) == edits.end();
+      std::adjacent_find(edits.begin(), edits.end(),
+                         [](const auto& a, const auto& b) { return a.HasIdOf(b); }) == edits.end();
   if (fresh) {
     std::vector<RegionPtr> regions;
     regions.reserve(edits.size());

@@ -41,7 +41,7 @@ void ListRegions(const Change& records, Publication& publication) {
     publication.tags.emplace_back((*region)->tag, *region);
   }
   std::sort(publication.regions.begin(), publication.regions.end(),
-            [](const auto& a, const auto& b) { return a.id() < b.id(); });
+            [](const auto& a, const auto& b) { return a.ComesBefore(b); });
 }
 
 // A store that refused a batch without changing anything goes on; see ports/store.h.
