@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/model/pool/pool_state.h"
@@ -272,7 +273,7 @@ class Writer {
   std::vector<Change> changes_;
   std::vector<Change> inverses_;
   absl::flat_hash_map<Key, RegionPtr> undurable_;  // What it changes, as it was before.
-  absl::flat_hash_map<Key, std::string> puts_;     // Empty value: erase.
+  absl::btree_map<Key, std::string> puts_;  // Rows go to the store in order. Empty value: erase.
   // What the last proposal that wants a commit, though it changes nothing, wants it for.
   std::optional<std::string> group_commits_;
   size_t put_bytes_ = 0;  // Of the values in puts_.
