@@ -165,8 +165,8 @@ class ViewHolder {
  private:
   // What waits for a reader. From so much on the writer puts it together itself, when it has
   // nothing more urgent to do; beyond the other, whatever it has to do.
-  static constexpr size_t kManyPending = 8192;
-  static constexpr size_t kMaxPending = 2 * kManyPending;
+  static constexpr size_t kManyPending = 1024;
+  static constexpr size_t kMaxPending = 8192;
   static constexpr size_t kMaxEnds = 4096;  // The latest.
   static constexpr size_t kMaxPast = 4096;  // The latest, and as many of one host or device:
   static constexpr size_t kMaxPastOfOne = 16;

@@ -70,8 +70,7 @@ TEST(ViewHolderTest, TheWriterCatchesUpWhereMuchWaits) {
     return after.get() != before;
   };
   EXPECT_FALSE(is_put_together(1)) << "that is left to the first reader";
-  EXPECT_FALSE(is_put_together(1000)) << "a batch waits for a reader as one call does";
-  EXPECT_TRUE(is_put_together(8192));
+  EXPECT_TRUE(is_put_together(1024));
 }
 
 TEST(ViewHolderTest, TheFabricIsInEveryViewOnceItIsKnown) {
