@@ -105,7 +105,7 @@ RegionEvent::Kind KindOf(const ClientOp& op, bool here) {
     case ClientOp::kResize:
       return RegionEvent::Kind::kResize;
     case ClientOp::kRename:
-      // To the name it has: a look.
+      // To the name it has: a look, but one that is recorded.
       if (op.region_id == op.new_region_id) return RegionEvent::Kind::kGet;
       return here ? RegionEvent::Kind::kRenameHere : RegionEvent::Kind::kRenameAway;
     case ClientOp::kAttach:
@@ -286,7 +286,8 @@ class Checker {
     const auto number = known - tags.begin();
     if (known == tags.end()) tags.push_back(event.answer.tag);
     event.answer.tag = static_cast<uint16_t>(1 + number);
-    if (op.sends <= 1 || !changes) return Add(of, event, Part::kWhole, op.return_us, kNoOperation);
+    const bool recorded = op.kind != ClientOp::kGet;
+    if (op.sends <= 1 || !recorded) return Add(of, event, Part::kWhole, op.return_us, kNoOperation);
     Add(of, event, Part::kEffect, op.return_us, kNoOperation);
     Add(of, event, Part::kAnswer, op.return_us, events_.size() - 1);
   }

@@ -287,6 +287,21 @@ TEST(RegionHistoryTest, ARetryOfAResizeToTheSameSizeDoesNothing) {
   EXPECT_EQ(h.Why(), "");
 }
 
+// Its first copy was recorded under the old name, and the last is answered with the new one.
+TEST(RegionHistoryTest, ARetryOfARenameToTheSameNameDoesNothing) {
+  const History::Answer renamed = {.revision = 2, .generation = 7};
+  History h;
+  h.Allocated();
+  h.Ok(ClientOp::kRename, renamed, 10, 100).new_region_id = "kw";
+  h.Ok(ClientOp::kRename, renamed, 10, 100).new_region_id = "kv";
+  EXPECT_THAT(h.Why(), HasSubstr("there is no such Region"));
+  h.ops_.back().sends = 2;
+  EXPECT_EQ(h.Why(), "");
+  h.ops_[1].return_us = 20;
+  h.ops_[2].invoke_us = 30;
+  EXPECT_THAT(h.Why(), HasSubstr("there is no such Region")) << "it had left the name before";
+}
+
 TEST(RegionHistoryTest, ARetryTakesEffectOnce) {
   // The second copy attached it anew after it had been detached.
   History h;

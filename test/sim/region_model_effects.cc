@@ -174,6 +174,8 @@ void RegionModel::StepEffect(const State& state, const RegionEvent& event, Next&
       after = State{.gone = state.gone};
       after.seen.revision = state.seen.revision;
       break;
+    case Kind::kGet:
+      break;  // A rename to the name it has: it is recorded, and changes nothing.
     default:
       return;
   }
