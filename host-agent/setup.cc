@@ -36,6 +36,9 @@ GrpcLinkOptions LinkOptionsOf(const AgentConfig& config, std::shared_ptr<TlsSour
                               const std::string& boot_id) {
   GrpcLinkOptions options;
   options.addresses = config.managers;
+  if (options.addresses.size() > 1 && !CXLPOOL_MUTANT("agents-miss-a-takeover")) {
+    options.backoff_max = kBackoffOfSeveral;
+  }
   options.tls = std::move(tls);
   if (config.tls.has_value() && !CXLPOOL_MUTANT("server-name-is-lost")) {
     options.server_name = config.tls->server_name;

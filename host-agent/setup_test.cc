@@ -166,6 +166,10 @@ TEST(AgentSetupTest, EveryKeyReachesItsPart) {
   EXPECT_EQ(link.server_name, "fm.site");
   EXPECT_EQ(link.epoch_path, "/run/agent/epoch");
   EXPECT_EQ(link.boot_id, "boot-1");
+  EXPECT_EQ(link.backoff_max, absl::Seconds(1)) << "a takeover has ended by then";
+  AgentConfig single = config;
+  single.managers.resize(1);
+  EXPECT_EQ(LinkOptionsOf(single, nullptr, "boot-1").backoff_max, absl::Seconds(5));
 
   const LocalServerOptions local = ServerOptionsOf(config);
   const auto& [path, connections, of_one_uid, idle_timeout, send_timeout] = local;

@@ -25,6 +25,10 @@
 
 namespace cxlpool::agent {
 
+// The longest wait between two rounds of several managers, of which another leads within seconds:
+// an agent that waited longer would be what its takeover waits for.
+inline constexpr absl::Duration kBackoffOfSeveral = absl::Seconds(1);
+
 struct GrpcLinkOptions {
   std::vector<std::string> addresses;      // Each as gRPC has it: HOST:PORT, or unix:PATH.
   std::shared_ptr<TlsSource> tls;          // Null: without TLS; unix: and loopback addresses only.

@@ -79,7 +79,10 @@ class EtcdStore : public Store {
     auto image = records_->Look(follower_);
     if (!image.ok()) return Opened(image.status());
     if (image->has_value()) return Opened(**std::move(image));
-    loop_.PostAfter(takeover_ / kLooks, [this] { Look(); });
+    // Not after the moment at which the owner has been silent for long enough.
+    const absl::Duration step = takeover_ / kLooks;
+    const absl::Duration left = records_->silent_at() - clock_.Elapsed();
+    loop_.PostAfter(left > absl::ZeroDuration() ? std::min(step, left) : step, [this] { Look(); });
   }
 
   // Whether this manager leads or stands by. The answers are waited for by nobody.
@@ -135,7 +138,7 @@ class EtcdStore : public Store {
   }
 
   static constexpr absl::Duration kAskEvery = absl::Seconds(5);
-  static constexpr int kLooks = 12;  // Within the time after which a silent owner is followed.
+  static constexpr int kLooks = 30;  // Within the time after which a silent owner is followed.
 
   // At full load etcd gets some gigabytes in that time.
   static constexpr absl::Duration kMaxHistory = absl::Seconds(30);
