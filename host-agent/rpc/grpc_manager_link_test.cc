@@ -11,6 +11,7 @@
 
 #include "proto/support/refusal.h"
 #include "test/rigs/fake_manager.h"
+#include "test/rigs/lossy_proxy.h"
 #include "tools/pki/pki.h"
 
 namespace cxlpool::agent {
@@ -535,8 +536,32 @@ TEST_F(SeveralManagersTest, AManagerThatIsGoneIsReplacedAtOnce) {
   EXPECT_EQ(Lost().size(), 1u);
 }
 
+// Nobody says so: it is silent from then on. Another leads after 1.3 terms of 1.5 s, and is to have
+// a session 2 s later.
+TEST_F(SeveralManagersTest, AManagerWhoseMachineIsGoneIsReplacedInTime) {
+  std::string directory =
+      (std::filesystem::temp_directory_path() / "cxlpool-silent-XXXXXX").string();
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  manager_.Stop();
+  manager_.unix_path = directory + "/fm.sock";
+  manager_.Start();
+  auto proxy = LossyProxy::Start(directory + "/proxy.sock", manager_.unix_path);
+  ASSERT_TRUE(proxy.ok()) << proxy.status();
+  options_.addresses[0] = "unix:" + directory + "/proxy.sock";
+  Dial();
+  ASSERT_NE(Welcomed(manager_, 1), nullptr);
+  ASSERT_TRUE(AwaitWelcomes(1));
+  const absl::Time silent = absl::Now();
+  (*proxy)->Lose(true);
+  ASSERT_NE(Welcomed(other_, 2), nullptr);
+  EXPECT_LT(absl::Now() - silent, absl::Milliseconds(3900));
+  link_->Stop();
+  std::filesystem::remove_all(directory);
+}
+
 TEST_F(SeveralManagersTest, AManagerThatWasReplacedGetsNoSession) {
   options_.backoff_min = options_.backoff_max = absl::Milliseconds(5);
+  options_.welcome_timeout = absl::Milliseconds(500);  // The other one is dialled twice, maybe.
   Dial();
   ASSERT_NE(Welcomed(manager_, 8), nullptr);
   ASSERT_TRUE(AwaitWelcomes(1));

@@ -17,8 +17,8 @@
 #include "proto/support/refusal.h"
 #include "test/crash/client.h"
 #include "test/crash/hits.h"
-#include "test/crash/lossy_proxy.h"
 #include "test/crash/pool.h"
+#include "test/rigs/lossy_proxy.h"
 #include "test/trials/trial.h"
 
 namespace cxlpool::crash {

@@ -100,10 +100,11 @@ class FakeManager {
   }
   ~FakeManager() { Stop(); }
 
-  // Again on the same port.
+  // Again on the same port; and on `unix_path`, where there is one by then.
   void Start() {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:" + std::to_string(port), credentials_, &port);
+    if (!unix_path.empty()) builder.AddListeningPort("unix:" + unix_path, credentials_);
     builder.RegisterService(&hosts_);
     builder.RegisterService(&pool_);
     server_ = builder.BuildAndStart();
@@ -130,6 +131,7 @@ class FakeManager {
       allocate;
   int calls = 0;
   int port = 0;
+  std::string unix_path;
 
  private:
   class Hosts : public v1::HostService::CallbackService {

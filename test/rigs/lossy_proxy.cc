@@ -1,4 +1,4 @@
-#include "test/crash/lossy_proxy.h"
+#include "test/rigs/lossy_proxy.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace cxlpool::crash {
+namespace cxlpool {
 namespace {
 
 constexpr int kWaiting = 16;
@@ -103,4 +103,4 @@ void LossyProxy::Run() {
   }
 }
 
-}  // namespace cxlpool::crash
+}  // namespace cxlpool

@@ -2,8 +2,8 @@
 // was given and never arrived.
 //
 // Thread-safe. Has a thread of its own.
-#ifndef CXLPOOL_TEST_CRASH_LOSSY_PROXY_H_
-#define CXLPOOL_TEST_CRASH_LOSSY_PROXY_H_
+#ifndef CXLPOOL_TEST_RIGS_LOSSY_PROXY_H_
+#define CXLPOOL_TEST_RIGS_LOSSY_PROXY_H_
 
 #include <atomic>
 #include <memory>
@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "proto/support/unique_fd.h"
 
-namespace cxlpool::crash {
+namespace cxlpool {
 
 class LossyProxy {
  public:
@@ -46,6 +46,6 @@ class LossyProxy {
   std::thread thread_;
 };
 
-}  // namespace cxlpool::crash
+}  // namespace cxlpool
 
-#endif  // CXLPOOL_TEST_CRASH_LOSSY_PROXY_H_
+#endif  // CXLPOOL_TEST_RIGS_LOSSY_PROXY_H_
