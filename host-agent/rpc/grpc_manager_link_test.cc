@@ -9,6 +9,7 @@
 #include <fstream>
 #include <future>
 
+#include "absl/time/clock.h"
 #include "proto/support/refusal.h"
 #include "test/rigs/fake_manager.h"
 #include "test/rigs/lossy_proxy.h"
