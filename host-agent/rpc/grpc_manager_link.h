@@ -25,8 +25,8 @@
 
 namespace cxlpool::agent {
 
-// The longest wait between two rounds of several managers, of which another leads within seconds:
-// an agent that waited longer would be what its takeover waits for.
+// The longest wait between two rounds over several managers. One of them leads within seconds of
+// the loss of another, and hosts are not to be away for longer than that.
 inline constexpr absl::Duration kBackoffOfSeveral = absl::Seconds(1);
 
 struct GrpcLinkOptions {

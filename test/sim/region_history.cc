@@ -105,7 +105,8 @@ RegionEvent::Kind KindOf(const ClientOp& op, bool here) {
     case ClientOp::kResize:
       return RegionEvent::Kind::kResize;
     case ClientOp::kRename:
-      // To the name it has: a look, but one that is recorded.
+      // To the name it has: nothing changes, but the call is recorded as one that changes
+      // something.
       if (op.region_id == op.new_region_id) return RegionEvent::Kind::kGet;
       return here ? RegionEvent::Kind::kRenameHere : RegionEvent::Kind::kRenameAway;
     case ClientOp::kAttach:

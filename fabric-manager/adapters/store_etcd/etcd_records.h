@@ -41,8 +41,8 @@ class EtcdRecords {
   // again after a moment. `follower` is told what was committed since the last look, so that the
   // image of the claim has no rows; without on_image it is told nothing of that, and it has.
   absl::StatusOr<std::optional<StoreImage>> Look(const StoreFollower& follower);
-  // When a look claims the store at the soonest, on Clock::Elapsed, if it shows what the last one
-  // that was answered showed.
+  // On Clock::Elapsed: from when on a look claims the store, if its owner gives no further sign of
+  // life.
   absl::Duration silent_at() const { return seen_since_ + options_.takeover; }
 
   // Reads all there is, and claims nothing; no earlier revision than `revision`: a read may be

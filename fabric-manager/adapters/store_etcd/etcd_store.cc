@@ -79,7 +79,8 @@ class EtcdStore : public Store {
     auto image = records_->Look(follower_);
     if (!image.ok()) return Opened(image.status());
     if (image->has_value()) return Opened(**std::move(image));
-    // Not after the moment at which the owner has been silent for long enough.
+    // The last look at an owner that is silent comes when that has lasted for `takeover`, and not
+    // up to a step later.
     const absl::Duration step = takeover_ / kLooks;
     const absl::Duration left = records_->silent_at() - clock_.Elapsed();
     loop_.PostAfter(left > absl::ZeroDuration() ? std::min(step, left) : step, [this] { Look(); });
