@@ -537,8 +537,8 @@ TEST_F(SeveralManagersTest, AManagerThatIsGoneIsReplacedAtOnce) {
   EXPECT_EQ(Lost().size(), 1u);
 }
 
-// Nobody says so: it is silent from then on. Another leads after 1.3 terms of 1.5 s, and is to have
-// a session 2 s later.
+// No end of its connection arrives: it is silent from then on. Another manager leads within 1.3
+// times the 1.5 s of store.takeover, and is to have a session within 2 s more.
 TEST_F(SeveralManagersTest, AManagerWhoseMachineIsGoneIsReplacedInTime) {
   std::string directory =
       (std::filesystem::temp_directory_path() / "cxlpool-silent-XXXXXX").string();
@@ -562,7 +562,8 @@ TEST_F(SeveralManagersTest, AManagerWhoseMachineIsGoneIsReplacedInTime) {
 
 TEST_F(SeveralManagersTest, AManagerThatWasReplacedGetsNoSession) {
   options_.backoff_min = options_.backoff_max = absl::Milliseconds(5);
-  options_.welcome_timeout = absl::Milliseconds(500);  // The other one is dialled twice, maybe.
+  // The other manager may be dialled a second time, and answers nothing then.
+  options_.welcome_timeout = absl::Milliseconds(500);
   Dial();
   ASSERT_NE(Welcomed(manager_, 8), nullptr);
   ASSERT_TRUE(AwaitWelcomes(1));

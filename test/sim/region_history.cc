@@ -96,6 +96,8 @@ RefusalNeeds NeedsOf(const ClientOp& op) {
   return RefusalNeeds::kNothing;
 }
 
+// What the call does to one name. A rename has two, and is another thing to each; `here`: it brings
+// the Region to this one.
 RegionEvent::Kind KindOf(const ClientOp& op, bool here) {
   switch (op.kind) {
     case ClientOp::kAllocate:
@@ -121,6 +123,7 @@ RegionEvent::Kind KindOf(const ClientOp& op, bool here) {
   return RegionEvent::Kind::kGet;
 }
 
+// Nothing is known of what became of the call: it may have taken effect, may do so later, or never.
 bool IsUnknown(const ClientOp& op) {
   return op.outcome == ClientOp::kUnknown || op.return_us == kNever ||
          (op.outcome == ClientOp::kRefused && NeedsOf(op) == RefusalNeeds::kUnknown);
@@ -152,6 +155,8 @@ class Checker {
     bool here;  // It brings a Region to this name.
   };
 
+  // Sorts the calls by the names that they concern, and turns each answer into what the model
+  // compares: texts become numbers, hosts become bits.
   void Group() {
     Numbers names;
     const auto put = [&](const std::string& name, const ClientOp& op, bool here) {
@@ -169,7 +174,7 @@ class Checker {
       facts_.renamed |= moves;
       facts_.leases |= op.lease;
       if (!op.host.empty()) hosts_.Of(op.host);
-      if (!HasAnswer(op)) continue;
+      if (!HasAnswer(op)) continue;  // A refusal shows no Region.
       RegionSeen& seen = seen_[i];
       seen.revision = op.revision;
       seen.generation = op.generation;
@@ -255,6 +260,9 @@ class Checker {
     intervals_.push_back({of.op->invoke_us, return_us, after});
   }
 
+  // The events of one call that the search has to find an order for. One that was sent once and
+  // answered took effect between its call and its answer. What was sent more often may have taken
+  // effect by an earlier copy, so its effect and its answer are two events, in this order.
   void AddOperation(const OfName& of, std::vector<uint16_t>& tags) {
     using Part = RegionEvent::Part;
     const ClientOp& op = *of.op;
@@ -267,11 +275,13 @@ class Checker {
     if (!op.host.empty()) event.host = BitOfHost(op.host);
     const bool changes = event.kind != RegionEvent::Kind::kGet;
     if (IsUnknown(op)) {
+      // At any time after the call, or never; a look that nobody saw says nothing.
       if (changes) Add(of, event, Part::kEffect, kNever, kNoOperation);
       return;
     }
     if (op.outcome == ClientOp::kRefused) {
       event.needs = NeedsOf(op);
+      // The refusal is of the name that it was to leave, unless it says that this one is taken.
       if (of.here && op.reason != "REGION_EXISTS") event.needs = RefusalNeeds::kNothing;
       size_t refusal = kNoOperation;
       if (event.needs != RefusalNeeds::kNothing) {
@@ -287,12 +297,17 @@ class Checker {
     const auto number = known - tags.begin();
     if (known == tags.end()) tags.push_back(event.answer.tag);
     event.answer.tag = static_cast<uint16_t>(1 + number);
-    const bool recorded = op.kind != ClientOp::kGet;
-    if (op.sends <= 1 || !recorded) return Add(of, event, Part::kWhole, op.return_us, kNoOperation);
+    // Each copy of a get looks for itself. All else is recorded with its first copy, also what
+    // finds nothing to do, and later ones are answered with the Region as it is by then.
+    if (op.sends <= 1 || op.kind == ClientOp::kGet) {
+      return Add(of, event, Part::kWhole, op.return_us, kNoOperation);
+    }
     Add(of, event, Part::kEffect, op.return_us, kNoOperation);
     Add(of, event, Part::kAnswer, op.return_us, events_.size() - 1);
   }
 
+  // Looks for an order of what was done to this name that fits all answers, and reports how far it
+  // came where there is none.
   void CheckName(const std::vector<OfName>& ops) {
     events_.clear();
     ops_.clear();
@@ -308,6 +323,7 @@ class Checker {
             found);
   }
 
+  // The longest order that fits, and why nothing that must come next can follow it.
   void Explain(const std::string& name, const RegionModel& model,
                const Linearization<RegionState>& found) {
     std::string& why = result_.why;
@@ -316,7 +332,7 @@ class Checker {
     for (const size_t i : found.order) absl::StrAppend(&why, "    ", Line(i), "\n");
     absl::StrAppend(&why, "  then none of these fits:\n");
     for (const size_t i : found.stuck) {
-      if (intervals_[i].return_us == kNever) continue;
+      if (intervals_[i].return_us == kNever) continue;  // It need not come at all.
       NextStates<RegionState> next;
       model.Step(found.state, i, next);
       absl::StrAppend(&why, "    ", Line(i), "\n      ",

@@ -9,6 +9,8 @@ namespace {
 
 using Kind = RegionEvent::Kind;
 
+// The Region is released, of a failure or by a call, and all its hosts let go. Its revision is not
+// known then.
 void GoDown(RegionState& state) {
   state.exact = false;
   state.going = true;
@@ -17,6 +19,7 @@ void GoDown(RegionState& state) {
   state.seen.up = 0;
 }
 
+// What a release leaves at once.
 RegionState Releasing(RegionState state) {
   GoDown(state);
   if (state.seen.resizing) state.at_least = true;  // The size is that of all.
@@ -54,6 +57,7 @@ NextStates<RegionState> Settled(const RegionState& state) {
 
 }  // namespace
 
+// The name has to be free, or to become so by itself before. The manager rounds the size up.
 void RegionModel::EffectOfAllocate(const State& state, const RegionEvent& event, Next& next) const {
   State made;
   if (!Vanish(state, made)) return;
@@ -67,6 +71,8 @@ void RegionModel::EffectOfAllocate(const State& state, const RegionEvent& event,
   next.push_back(made);
 }
 
+// Where the host has it already nothing is done; but if Attachments may fail, the one that was
+// there may have gone unseen, and this call makes another.
 void RegionModel::EffectOfAttach(const State& state, const RegionEvent& event, Next& next) const {
   if (state.live() && (state.seen.up & event.host) != 0) {
     next.push_back(state);
@@ -80,6 +86,8 @@ void RegionModel::EffectOfAttach(const State& state, const RegionEvent& event, N
   }
 }
 
+// From every state in which it may be released. Hosts stand in its way, unless the call detaches
+// them, or they may have been lost before.
 void RegionModel::EffectOfRelease(const State& state, const RegionEvent& event, Next& next) const {
   State after = state;
   after.exact = false;
@@ -91,6 +99,7 @@ void RegionModel::EffectOfRelease(const State& state, const RegionEvent& event, 
   } else if (state.live() &&
              (state.seen.up == 0 || event.detach_all || options_.attachments_fail)) {
     next.push_back(Releasing(state));
+    // Its first Attachment may have failed, and it goes down by itself.
     if (state.seen.phase == Phase::kReserved && options_.attachments_fail) {
       after = Compensating(state);
       after.exact = false;
@@ -99,9 +108,11 @@ void RegionModel::EffectOfRelease(const State& state, const RegionEvent& event, 
   }
 }
 
+// Grows, shrinks or does nothing. Of a size that is known only from below (at_least) each of these
+// may be what happened: all of them follow.
 void RegionModel::EffectOfResize(const State& state, const RegionEvent& event, Next& next) const {
   for (State before : Settled(state)) {
-    if (before.any) {
+    if (before.any) {  // Of which nothing is known: nor is it afterwards.
       next.push_back(before);
       continue;
     }
@@ -112,12 +123,12 @@ void RegionModel::EffectOfResize(const State& state, const RegionEvent& event, N
       same.at_least = false;
       next.push_back(same);  // Nothing is done, also where a host lets go of it.
     }
-    before.seen.down = 0;
+    before.seen.down = 0;  // A host that lets go has to have done so first.
     before.exact = false;
     if (event.size > size) {
       State grown = before;
       grown.seen.resizing = before.seen.up != 0;
-      if (grown.seen.resizing) {
+      if (grown.seen.resizing) {  // Hosts have to bring up what it grows by.
         grown.target = event.size;
       } else {
         grown.seen.size = event.size;
@@ -135,12 +146,14 @@ void RegionModel::EffectOfResize(const State& state, const RegionEvent& event, N
   }
 }
 
+// Which states follow when the call takes effect; none: it cannot here. The answer is another
+// event, but its tag says already which Region the effect must be on.
 void RegionModel::StepEffect(const State& state, const RegionEvent& event, Next& next) const {
   if (event.kind == Kind::kAllocate) return EffectOfAllocate(state, event, next);
   State after = state;
   if (event.kind == Kind::kRenameHere) {
     if (!Vanish(state, after)) return;
-    after.any = true;
+    after.any = true;  // What it was under its old name is not known here.
     after.seen.phase = Phase::kAllocated;
     after.seen.tag = event.answer.tag;
     next.push_back(after);
@@ -182,6 +195,8 @@ void RegionModel::StepEffect(const State& state, const RegionEvent& event, Next&
   next.push_back(after);
 }
 
+// Changes nothing itself. But what it says may have come about unseen before it, by a lease that
+// ended or by a failure: then that has happened in the state that follows.
 void RegionModel::StepRefusal(const State& state, const RegionEvent& event, Next& next) const {
   const RegionSeen& seen = state.seen;
   State after = state;
