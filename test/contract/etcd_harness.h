@@ -11,6 +11,10 @@
 #include <string>
 #include <utility>
 
+#include "fabric-manager/adapters/store_etcd/etcd_client.h"
+#include "fabric-manager/adapters/store_etcd/etcd_folder.h"
+#include "fabric-manager/adapters/store_etcd/etcd_layout.h"
+#include "fabric-manager/adapters/store_etcd/etcd_reader.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
 #include "fabric-manager/adapters/store_sqlite/new_database.h"
 #include "fabric-manager/store_copy.h"
@@ -59,6 +63,29 @@ class EtcdStoreHarness : public StoreHarness {
  private:
   EtcdStoreOptions options_;
   std::string directory_;
+};
+
+// The next step of folding of whoever has the store when this is made: the oldest change of its
+// log.
+class OwnersFold {
+ public:
+  explicit OwnersFold(const EtcdStoreOptions& options)
+      : folder_(options, *EtcdClient::Make(options.etcd)) {
+    const EtcdKeys keys(options.prefix);
+    const auto client = *EtcdClient::Make(options.etcd);
+    const EtcdReader reader(options.etcd, *client);
+    const EtcdFolded folded = *ParseFolded(*reader.ValueOf(keys.Folded()));
+    oldest_.revision = folded.revision + 1;
+    oldest_.bytes = *reader.ValueOf(keys.Log(oldest_.revision));
+    oldest_.digest = NextDigest(folded.digest, oldest_.bytes);
+    folder_.Begin(folded, {});
+  }
+
+  absl::Status Run() { return folder_.Fold({oldest_}).status(); }
+
+ private:
+  EtcdFolder folder_;
+  EtcdChange oldest_;
 };
 
 }  // namespace cxlpool::fm

@@ -233,31 +233,32 @@ TEST(EtcdStoreTest, WhoOpensItLastHasItAndLosesNothing) {
   }
 }
 
-// The owner folds its log while another reads it: the reader must not claim what is not there.
+// The owner folds its log once another has read it: the reader must not claim what is not there.
 TEST(EtcdStoreTest, AClaimKnowsWhatWasFoldedMeanwhile) {
   EtcdHarness harness(/*fold_bytes=*/1 << 30, /*fold_step_bytes=*/1);
   std::minstd_rand random(3);
   Model model;
-  {
-    StoreClient client(harness.Make());
-    ASSERT_TRUE(client.Open().ok());
-    for (int i = 0; i < 20; ++i) ASSERT_TRUE(ChangeBoth(client, model, random).ok());
-  }
-  harness.options().fold_bytes = 1;
   StoreClient owner(harness.Make());
   ASSERT_TRUE(owner.Open().ok());
-  {
-    harness.options().before_claim = [] { absl::SleepFor(absl::Seconds(1)); };
-    StoreClient next(harness.Make());
-    harness.options().before_claim = nullptr;
-    ASSERT_TRUE(ChangeBoth(owner, model, random).ok());  // It begins to fold, a change at a time.
-    const auto image = next.Open();
-    ASSERT_TRUE(image.ok()) << image.status();
-    EXPECT_EQ(RowsOf(*image), model);
-    ASSERT_TRUE(ChangeBoth(next, model, random).ok());
-  }  // It ends after a step or two.
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(ChangeBoth(owner, model, random).ok());
+  OwnersFold fold(harness.options());
+  int claims = 0;
+  harness.options().before_claim = [&] {
+    if (++claims == 1) {
+      EXPECT_TRUE(fold.Run().ok());
+    }
+  };
+  harness.options().fold_bytes = 1;
+  StoreClient next(harness.Make());
+  harness.options().before_claim = nullptr;
+  auto image = next.Open();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(RowsOf(*image), model);
+  EXPECT_EQ(claims, 2);
+  // The second of these waits until all before it is folded.
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(ChangeBoth(next, model, random).ok());
   StoreClient last(harness.Make());
-  const auto image = last.Open();
+  image = last.Open();
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_EQ(RowsOf(*image), model);
 }

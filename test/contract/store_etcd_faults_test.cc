@@ -78,8 +78,8 @@ TEST(EtcdFaultsTest, AFoldOfManyPacksThatIsBrokenOffGoesOn) {
   EXPECT_EQ(RowsOf(*image), model);
 }
 
-// To read as many packs as a transaction takes needs as long as the owner may be silent.
-TEST(EtcdFaultsTest, AFoldGivesSignsOfLifeHoweverSlowlyEtcdReads) {
+// A commit waits for a fold that takes longer than the owner may be silent.
+TEST(EtcdFaultsTest, AnOwnerWhoseCommitWaitsGivesSignsOfLife) {
   FakeEtcd etcd(6);
   EtcdStoreOptions options = OptionsOf(etcd);
   options.fold_bytes = 0;
@@ -95,22 +95,27 @@ TEST(EtcdFaultsTest, AFoldGivesSignsOfLifeHoweverSlowlyEtcdReads) {
   {
     StoreClient owner(*MakeEtcdStore(options));
     ASSERT_TRUE(owner.Open().ok());
-    // The second of these is served after the step of folding that `puts` began.
+    // The second of these waits until the first is folded.
     const auto commit_and_fold = [&](std::vector<Row> puts) {
       for (const Row& row : puts) model[row.key] = row.value;
       ASSERT_TRUE(owner.CommitNext(std::move(puts)).ok());
-      for (const char* value : {"a", "b"}) {
-        model[1] = value;
-        ASSERT_TRUE(owner.CommitNext({{1, value}}).ok());
-      }
+      model[1] = "one";
+      ASSERT_TRUE(owner.CommitNext({{1, "one"}}).ok());
     };
     std::vector<Row> puts, edits;
     for (uint64_t key = 2; key <= 400; ++key) puts.push_back({key, std::string(3900, 'x')});
     commit_and_fold(std::move(puts));  // Two a pack.
     etcd.Set({.key_us = 25000});
     slow = true;
+    std::thread beating([&] {
+      for (; slow; absl::SleepFor(options.takeover / 5)) owner.store().Beat();
+    });
+    const absl::Time began = absl::Now();
     for (uint64_t key = 2; key <= 240; key += 2) edits.push_back({key, std::string(3900, 'y')});
     commit_and_fold(std::move(edits));
+    EXPECT_GT(absl::Now() - began, OwnTerm(options.takeover));
+    slow = false;
+    beating.join();
   }
   EXPECT_LT(longest, OwnTerm(options.takeover) / 2);
   etcd.Set({});
@@ -287,7 +292,7 @@ TEST(EtcdFaultsTest, WhoIsReadingCanBeClosed) {
   EXPECT_TRUE(absl::IsCancelled(opening.get().status()));
 }
 
-// The end of a fold comes once more, after the end of the next: the head is as it was for both.
+// The end of a fold comes once more, after the end of the next.
 TEST(EtcdFaultsTest, TheEndOfAFoldThatComesAgainLateHasNoEffect) {
   FakeEtcd etcd(5);
   EtcdStoreOptions options = OptionsOf(etcd);
@@ -313,6 +318,35 @@ TEST(EtcdFaultsTest, TheEndOfAFoldThatComesAgainLateHasNoEffect) {
   const auto image = next.Open();
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_EQ(RowsOf(*image), model);
+}
+
+// Who had the store goes on with what it was folding, after another has claimed it, and perhaps
+// folded that and more.
+TEST(EtcdFaultsTest, AFoldOfAFormerOwnerHasNoEffect) {
+  for (unsigned seed = 1; seed <= 40; ++seed) {
+    const bool next_folds = seed % 2 == 0;
+    FakeEtcd etcd(seed);
+    EtcdStoreOptions options = OptionsOf(etcd);
+    options.fold_bytes = 1 << 30;
+    StoreClient owner(*MakeEtcdStore(options));
+    ASSERT_TRUE(owner.Open().ok());
+    ASSERT_TRUE(owner.CommitNext({{1, "one"}, {2, "two"}}).ok());
+    OwnersFold fold(options);
+
+    if (next_folds) options.fold_bytes = 0;
+    StoreClient next(*MakeEtcdStore(options));
+    ASSERT_TRUE(next.Open().ok());
+    ASSERT_TRUE(next.CommitNext({{1, "another"}}).ok());
+    ASSERT_TRUE(next.CommitNext({{3, "three"}}).ok());
+    ASSERT_TRUE(next.CommitNext({}, {3}).ok());  // By now the others are folded, or none is.
+    etcd.Set({.stale_read = 1});                 // Some are from before there was anything.
+    EXPECT_EQ(ReasonOf(fold.Run()), "STORE_FENCED") << "seed " << seed;
+    etcd.Set({});
+    StoreClient last(*MakeEtcdStore(options));
+    const auto image = last.Open();
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_EQ(RowsOf(*image), (StoreRows{{1, "another"}, {2, "two"}}));
+  }
 }
 
 // One pool through all that. Answers how much went wrong; failures are the test's.

@@ -69,14 +69,16 @@ bool IsLaterHead(absl::string_view text) {
 }
 
 std::string ToText(const EtcdFolded& folded) {
-  return absl::StrCat(folded.revision, " ", folded.digest, " ", folded.pack_bytes);
+  return absl::StrCat(folded.revision, " ", folded.digest, " ", folded.pack_bytes, " ",
+                      folded.epoch);
 }
 
 std::optional<EtcdFolded> ParseFolded(absl::string_view text) {
   const std::vector<std::string> words = absl::StrSplit(text, ' ');
   EtcdFolded folded;
-  if (words.size() != 3 || !absl::SimpleAtoi(words[0], &folded.revision) ||
-      !absl::SimpleAtoi(words[2], &folded.pack_bytes)) {
+  if (words.size() != 4 || !absl::SimpleAtoi(words[0], &folded.revision) ||
+      !absl::SimpleAtoi(words[2], &folded.pack_bytes) ||
+      !absl::SimpleAtoi(words[3], &folded.epoch)) {
     return std::nullopt;
   }
   folded.digest = words[1];

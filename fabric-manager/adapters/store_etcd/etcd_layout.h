@@ -4,7 +4,8 @@
 //   log/REV/PART   what the commit of that revision changed, compressed, in pieces; a piece is
 //                  nobody's where REV is beyond head's revision
 //   p/FIRST        a pack (ports/pack.h) of the records from FIRST on, compressed
-//   folded         up to which revision the packs have what the log had, and the digest there
+//   folded         up to which revision the packs have what the log had, and the digest there;
+//                  and the epoch
 //   beat           the owner's last sign of life, or that it has let go
 //
 // REV, PART and FIRST are 16 hexadecimal digits, so that keys are in order of the numbers.
@@ -41,6 +42,7 @@ struct EtcdFolded {
   uint64_t revision = 0;
   std::string digest = "0";
   uint64_t pack_bytes = 0;  // Of all packs.
+  uint64_t epoch = 0;       // Of the claim since which nobody else may fold.
 };
 std::string ToText(const EtcdFolded& folded);
 std::optional<EtcdFolded> ParseFolded(absl::string_view text);

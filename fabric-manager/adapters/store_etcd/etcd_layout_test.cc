@@ -38,6 +38,7 @@ TEST(EtcdLayoutTest, HeadsComeBackAndOthersDoNot) {
   }
   EXPECT_EQ(ParseFolded(ToText(EtcdFolded{7, "cd", 100}))->digest, "cd");
   EXPECT_EQ(ParseFolded(ToText(EtcdFolded{7, "cd", 100}))->pack_bytes, 100u);
+  EXPECT_EQ(ParseFolded(ToText(EtcdFolded{7, "cd", 100, 3}))->epoch, 3u);
   EXPECT_EQ(ParseFolded("7 cd"), std::nullopt);
 }
 

@@ -28,6 +28,7 @@ constexpr int kLogPage = 48;
 constexpr int kKeyPage = 4000;
 constexpr int kClaims = 5;  // Tries, where the owner goes on committing.
 constexpr absl::Duration kOpenDeadline = absl::Seconds(30);
+constexpr int kStepsToForget = 8;             // Steps of folding before etcd is to forget what was.
 constexpr absl::string_view kFree = "free ";  // A beat that says so.
 // etcd finds a new leader sooner: then nobody has to hear of it.
 constexpr absl::Duration kSilence = absl::Seconds(5);
@@ -45,12 +46,22 @@ absl::Status BadHead(const std::string& key, const std::string& text) {
                 "run that release, or restore the backup made before the update");
 }
 
-absl::Status Closing() { return absl::CancelledError("the store is closing; try again"); }
+// No less than what EncodeChange makes of it, without the work.
+size_t MostBytes(const StoreBatch& batch) {
+  size_t bytes = 1024 + 9 * batch.erases.size();
+  for (const Row& row : batch.puts) bytes += 32 + row.value.size() + row.value.size() / 128;
+  return bytes;
+}
 
 }  // namespace
 
 EtcdRecords::EtcdRecords(const EtcdStoreOptions& options, std::unique_ptr<EtcdClient> client)
-    : options_(options), keys_(options.prefix), client_(std::move(client)), guard_(options.limits) {
+    : options_(options),
+      keys_(options.prefix),
+      client_(std::move(client)),
+      reader_(options.etcd, *client_),
+      guard_(options.limits),
+      history_(options.history) {
   head_.owner = FormatUuid(RandomUuid());
   if (!options.address.empty()) absl::StrAppend(&head_.owner, "@", options.address);
   answered_ = clock_.Elapsed();
@@ -87,22 +98,25 @@ absl::StatusOr<StoreImage> EtcdRecords::ReadSince(uint64_t revision) {
     // What is older than etcd remembers is read anew, as that is.
     if (!image.ok() && !absl::IsOutOfRange(image.status())) return image;
     if (clock_.Elapsed() > deadline) {
-      return NoAnswer(image.ok() ? absl::UnavailableError("it answers from the past")
-                                 : image.status());
+      return reader_.NoAnswer(image.ok() ? absl::UnavailableError("it answers from the past")
+                                         : image.status());
     }
     absl::SleepFor(kEtcdPause);
   }
+}
+
+bool EtcdRecords::WaitsForFolding(const StoreBatch& batch) const {
+  if (!broken_.ok() || tail_.empty()) return false;
+  if (tail_bytes_ > options_.fold_bytes / 4 * 5 || tail_.size() > kMaxTail / 4 * 5) return true;
+  return BytesUsed() + MostBytes(batch) > options_.max_bytes &&
+         BytesUsed() + EncodeChange(batch).size() > options_.max_bytes;
 }
 
 absl::Status EtcdRecords::Commit(const StoreBatch& batch) {
   if (!broken_.ok()) return broken_;
   if (absl::Status status = guard_.Check(batch); !status.ok()) return status;
   std::string change = EncodeChange(batch);
-  if (BytesUsed() + change.size() > options_.max_bytes) {
-    // What was replaced and erased still counts until it is folded.
-    if (absl::Status status = FoldAll(); !status.ok()) return Broken(status);
-    if (BytesUsed() + change.size() > options_.max_bytes) return Full(change.size());
-  }
+  if (BytesUsed() + change.size() > options_.max_bytes) return Full(change.size());
   absl::Status status = Put(batch.revision, change);
   if (!status.ok()) return Broken(status);
   guard_.Applied(batch);
@@ -112,13 +126,37 @@ absl::Status EtcdRecords::Commit(const StoreBatch& batch) {
   return absl::OkStatus();
 }
 
+std::vector<EtcdChange> EtcdRecords::OldestChanges() const {
+  std::vector<EtcdChange> changes;
+  size_t bytes = 0;
+  for (const EtcdChange& change : tail_) {
+    if (bytes >= options_.fold_step_bytes) break;
+    bytes += change.bytes.size();
+    changes.push_back(change);
+  }
+  return changes;
+}
+
+absl::Status EtcdRecords::Folded(const absl::StatusOr<EtcdFoldStep>& step) {
+  if (absl::IsCancelled(step.status())) return absl::OkStatus();
+  if (!step.ok()) return Broken(step.status());
+  history_.Note(step->revision);
+  if (++folds_ % kStepsToForget == 0) Forget();
+  return NoteFolded(ToText(step->folded));
+}
+
+// That etcd does not is no harm now: the next time it will.
+void EtcdRecords::Forget() {
+  if (const int64_t before = history_.Forget(); before > 0) client_->Compact(before).IgnoreError();
+}
+
 absl::Status EtcdRecords::Beat() {
   if (!broken_.ok()) return broken_;
   TxnRequest txn = Guarded();
   if (absl::Status status = Settle(txn, keys_.Beat(), BeatNow()); !status.ok()) {
     return Broken(status);
   }
-  ForgetBeats();
+  if (history_.is_long()) Forget();
   return absl::OkStatus();
 }
 
@@ -144,16 +182,6 @@ absl::Status EtcdRecords::Full(size_t wanted) const {
                 "every manager, and restart them one after the other");
 }
 
-// gRPC does not say reliably that a handshake has failed: the certificates are named in any case.
-absl::Status EtcdRecords::NoAnswer(const absl::Status& why) const {
-  return Refuse(absl::StatusCode::kUnavailable, "STORE_IO",
-                absl::StrCat("etcd does not answer: ", why.message()),
-                options_.etcd.ca.empty()
-                    ? "see that most of its members run, and that they can be reached from here"
-                    : "see that most of its members run, that store.ca is the authority of their "
-                      "certificates, and that they accept the one in store.cert");
-}
-
 // Every later commit fails alike.
 absl::Status EtcdRecords::Broken(absl::Status status) {
   broken_ = status;
@@ -161,40 +189,6 @@ absl::Status EtcdRecords::Broken(absl::Status status) {
 }
 
 // --- Reading.
-
-// `may_shrink`: a page that takes too long is the caller's to make smaller, as one that is too
-// large.
-absl::StatusOr<RangeResponse> EtcdRecords::Read(const RangeRequest& request, bool may_shrink) {
-  const absl::Duration deadline = clock_.Elapsed() + kOpenDeadline;
-  while (true) {
-    if (cancelled_) return Closing();
-    auto answer = client_->Range(request);
-    if (answer.ok() || absl::IsInvalidArgument(answer.status())) return answer;
-    // The revision is older than etcd remembers.
-    if (absl::IsOutOfRange(answer.status())) return answer;
-    // The answer is too large; or etcd has too much to do, which a smaller page is no worse for.
-    if (absl::IsResourceExhausted(answer.status()) && request.limit() > 1) return answer;
-    if (absl::IsDeadlineExceeded(answer.status()) && may_shrink && request.limit() > 1) {
-      return answer;
-    }
-    if (clock_.Elapsed() > deadline) return NoAnswer(answer.status());
-    absl::SleepFor(kEtcdPause);
-  }
-}
-
-absl::StatusOr<RangeResponse> EtcdRecords::ReadOne(const std::string& key, int64_t revision) {
-  RangeRequest request;
-  request.set_key(key);
-  request.set_revision(revision);
-  return Read(request);
-}
-
-// Empty: it is not there.
-absl::StatusOr<std::string> EtcdRecords::ValueOf(const std::string& key) {
-  const auto read = ReadOne(key);
-  if (!read.ok()) return read.status();
-  return read->kvs().empty() ? std::string() : read->kvs(0).value();
-}
 
 // Whether a head that was read is of somebody who came after; one from before is a stale read.
 bool EtcdRecords::IsAnothers(const std::string& text) const {
@@ -204,40 +198,14 @@ bool EtcdRecords::IsAnothers(const std::string& text) const {
          head->epoch >= head_.epoch;
 }
 
-// Every key from `from` up to `end`, as of one revision, in pages of `limit`.
-absl::Status EtcdRecords::ReadAll(std::string from, const std::string& end, int64_t revision,
-                                  int limit,
-                                  const std::function<absl::Status(const KeyValue&)>& each) {
-  for (int most = limit;;) {
-    RangeRequest request;
-    request.set_key(from);
-    request.set_range_end(end);
-    request.set_limit(limit);
-    request.set_revision(revision);
-    const auto page = Read(request, /*may_shrink=*/true);
-    if (absl::IsResourceExhausted(page.status()) || absl::IsDeadlineExceeded(page.status())) {
-      limit = std::max(limit / 8, 1);
-      // What took too long may have been too much, or etcd may have had no leader for a moment.
-      if (absl::IsResourceExhausted(page.status())) most = limit;
-      continue;
-    }
-    if (!page.ok()) return page.status();
-    limit = std::min(2 * limit, most);
-    for (const KeyValue& row : page->kvs()) {
-      if (absl::Status status = each(row); !status.ok()) return status;
-    }
-    if (!page->more()) return absl::OkStatus();
-    from = page->kvs().rbegin()->key() + '\0';
-  }
-}
-
 // Head, packs and log as of one moment; head_ is what was read, but for the owner.
 absl::StatusOr<StoreImage> EtcdRecords::Load() {
   packs_.clear();
   tail_.clear();
+  folded_ = {};
   folded_text_.clear();
-  pack_bytes_ = tail_bytes_ = 0;
-  const auto head = ReadOne(keys_.Head());
+  tail_bytes_ = 0;
+  const auto head = reader_.ReadOne(keys_.Head());
   if (!head.ok()) return head.status();
   StoreImage image;
   head_text_.clear();
@@ -260,37 +228,40 @@ absl::StatusOr<StoreImage> EtcdRecords::Load() {
 
 absl::Status EtcdRecords::LoadPacks(int64_t revision, Rows& rows) {
   std::string pack;
-  return ReadAll(keys_.Pack(0), keys_.PackEnd(), revision, kPackPage,
-                 [&](const KeyValue& row) -> absl::Status {
-                   const auto first = keys_.FirstOfPack(row.key());
-                   bool sound = first.has_value() && Expand(row.value(), pack);
-                   sound = sound && ReadPack(pack, [&](const Entry& entry) {
-                             sound = sound && RecordCrc(entry.key, entry.value) == entry.crc;
-                             rows[entry.key] = std::string(entry.value);
-                           });
-                   if (!sound) return EtcdCorrupt(row.key());
-                   packs_.insert(*first);
-                   pack_bytes_ += row.value().size();
-                   return absl::OkStatus();
-                 });
+  return reader_.ReadAll(keys_.Pack(0), keys_.PackEnd(), revision, kPackPage,
+                         [&](const KeyValue& row) -> absl::Status {
+                           const auto first = keys_.FirstOfPack(row.key());
+                           bool sound = first.has_value() && Expand(row.value(), pack);
+                           sound = sound && ReadPack(pack, [&](const Entry& entry) {
+                                     sound =
+                                         sound && RecordCrc(entry.key, entry.value) == entry.crc;
+                                     rows[entry.key] = std::string(entry.value);
+                                   });
+                           if (!sound) return EtcdCorrupt(row.key());
+                           packs_.insert(*first);
+                           folded_.pack_bytes += row.value().size();
+                           return absl::OkStatus();
+                         });
 }
 
 // That the digests lead from where the packs end to the head proves that nothing is missing.
 absl::Status EtcdRecords::LoadLog(int64_t revision, Rows& rows) {
-  EtcdFolded from;
-  const auto folded = ReadOne(keys_.Folded(), revision);
+  const auto folded = reader_.ReadOne(keys_.Folded(), revision);
   if (!folded.ok()) return folded.status();
   if (!folded->kvs().empty()) {
     folded_text_ = folded->kvs(0).value();
     const auto parsed = ParseFolded(folded_text_);
     if (!parsed.has_value()) return EtcdCorrupt(keys_.Folded());
-    from = *parsed;
+    folded_ = {.revision = parsed->revision,
+               .digest = parsed->digest,
+               .pack_bytes = folded_.pack_bytes,
+               .epoch = parsed->epoch};
   }
   const auto apply = [&rows](uint64_t, StoreBatch batch) {
     for (Row& row : batch.puts) rows[row.key] = std::move(row.value);
     for (const uint64_t key : batch.erases) rows.erase(key);
   };
-  const auto complete = ReadLog(from.revision, from.digest, head_, revision, apply);
+  const auto complete = ReadLog(folded_.revision, folded_.digest, head_, revision, apply);
   if (!complete.ok()) return complete.status();
   return *complete ? absl::OkStatus() : EtcdCorrupt(keys_.Head());
 }
@@ -300,7 +271,7 @@ absl::Status EtcdRecords::LoadLog(int64_t revision, Rows& rows) {
 absl::StatusOr<bool> EtcdRecords::ReadLog(
     uint64_t after, std::string digest, const EtcdHead& head, int64_t revision,
     const std::function<void(uint64_t revision, StoreBatch)>& each) {
-  std::deque<Change> changes;
+  std::deque<EtcdChange> changes;
   const auto keep = [&](const KeyValue& row) -> absl::Status {
     const auto of = keys_.RevisionOfLog(row.key());
     if (!of.has_value()) return EtcdCorrupt(row.key());
@@ -310,13 +281,13 @@ absl::StatusOr<bool> EtcdRecords::ReadLog(
   };
   // What is beyond the head is of commits that never were.
   absl::Status status =
-      ReadAll(keys_.Log(after + 1), keys_.Log(head.revision + 1), revision, kLogPage, keep);
+      reader_.ReadAll(keys_.Log(after + 1), keys_.Log(head.revision + 1), revision, kLogPage, keep);
   if (!status.ok()) return status;
-  for (Change& change : changes) {
+  for (EtcdChange& change : changes) {
     digest = change.digest = NextDigest(digest, change.bytes);
   }
   if (digest != head.digest && !CXLPOOL_MUTANT("follows-without-digest")) return false;
-  for (Change& change : changes) {
+  for (EtcdChange& change : changes) {
     StoreBatch batch;
     if (!DecodeChange(change.bytes, batch)) return EtcdCorrupt(keys_.Log(change.revision));
     each(change.revision, std::move(batch));
@@ -354,7 +325,7 @@ absl::StatusOr<std::optional<StoreImage>> EtcdRecords::Look(const StoreFollower&
   const absl::Duration now = clock_.Elapsed();
   if (!signs.ok()) {
     if (now - answered_ > kSilence && !std::exchange(said_silent_, true)) {
-      LogWarning("store", NoAnswer(signs.status()).message());
+      LogWarning("store", reader_.NoAnswer(signs.status()).message());
     }
     return std::nullopt;
   }
@@ -457,7 +428,7 @@ absl::Status EtcdRecords::NoteFolded(const std::string& text) {
   const auto folded = ParseFolded(text);
   if (!folded.has_value()) return EtcdCorrupt(keys_.Folded());
   folded_text_ = text;
-  pack_bytes_ = folded->pack_bytes;
+  folded_ = *folded;
   while (!tail_.empty() && tail_.front().revision <= folded->revision) {
     tail_bytes_ -= tail_.front().bytes.size();
     tail_.pop_front();
@@ -479,7 +450,7 @@ absl::Status EtcdRecords::ReadPackKeys() {
   request.set_range_end(keys_.PackEnd());
   request.set_limit(kKeyPage);
   request.set_keys_only(true);
-  const auto page = Read(request);
+  const auto page = reader_.Read(request);
   if (!page.ok()) return page.status();
   std::set<uint64_t> found;
   for (const KeyValue& row : page->kvs()) {
@@ -519,7 +490,7 @@ absl::StatusOr<TxnResponse> EtcdRecords::Send(const TxnRequest& txn) {
   const absl::Duration sent = clock_.Elapsed();
   auto answer = client_->Txn(txn);
   if (answer.ok() && answer->succeeded()) {
-    NoteRevision(answer->header().revision());
+    history_.Note(answer->header().revision());
     IsOurs(sent);
   }
   return answer;
@@ -538,19 +509,20 @@ absl::Status EtcdRecords::Settle(const TxnRequest& txn, const std::string& key,
   const absl::Duration deadline = sent + options_.commit_deadline;
   absl::Status last;
   for (bool again = false; clock_.Elapsed() < deadline; again = true) {
-    if (again && cancelled_) return Closing();  // A claim: only then.
+    if (again && reader_.is_cancelled()) return EtcdClosing();  // A claim: only then.
     if (again && options_.meters != nullptr) options_.meters->resent.Add();
     const auto answer = Send(txn);
     if (answer.ok() && answer->succeeded()) return absl::OkStatus();
-    if (absl::IsInvalidArgument(answer.status())) return Stuck(answer.status());
+    if (absl::IsInvalidArgument(answer.status()))
+      return EtcdStuck(options_.commit_deadline, answer.status());
     const bool no_space = absl::IsResourceExhausted(answer.status());
     if (no_space && CXLPOOL_MUTANT("no-space-is-a-refusal")) return Full(0);
     last = answer.status();
     if (answer.ok()) {
-      const auto head = ValueOf(keys_.Head());
-      if (!head.ok()) return Stuck(head.status());
-      const auto now = key == keys_.Head() ? head : ValueOf(key);
-      if (!now.ok()) return Stuck(now.status());
+      const auto head = reader_.ValueOf(keys_.Head());
+      if (!head.ok()) return EtcdStuck(options_.commit_deadline, head.status());
+      const auto now = key == keys_.Head() ? head : reader_.ValueOf(key);
+      if (!now.ok()) return EtcdStuck(options_.commit_deadline, now.status());
       if (*now == wanted && (key == keys_.Head() || *head == head_text_)) {
         IsOurs(sent);
         return absl::OkStatus();
@@ -559,16 +531,7 @@ absl::Status EtcdRecords::Settle(const TxnRequest& txn, const std::string& key,
     }
     absl::SleepFor(kEtcdPause);
   }
-  return Stuck(last);
-}
-
-absl::Status EtcdRecords::Stuck(const absl::Status& last) const {
-  return Refuse(
-      absl::StatusCode::kUnknown, "STORE_STUCK",
-      absl::StrCat("etcd has not said in ", absl::FormatDuration(options_.commit_deadline),
-                   " whether a change was made: ", last.message()),
-      "see that most of its members run; restart the manager, which reads what was "
-      "really stored");
+  return EtcdStuck(options_.commit_deadline, last);
 }
 
 // The head that was read becomes ours, in the next epoch. Whoever has the store may fold it
@@ -581,12 +544,15 @@ absl::Status EtcdRecords::Stuck(const absl::Status& last) const {
 absl::Status EtcdRecords::Claim(const std::string* beat) {
   EtcdHead claimed = head_;
   claimed.epoch = std::max<uint64_t>(head_.epoch + 1, absl::ToUnixMillis(absl::Now()));
+  EtcdFolded folded = folded_;
+  if (!CXLPOOL_MUTANT("claim-leaves-folding")) folded.epoch = claimed.epoch;
   TxnRequest txn = Guarded();
   if (!CXLPOOL_MUTANT("claim-ignores-folding")) AddCompare(txn, keys_.Folded(), folded_text_);
   if (beat != nullptr && !CXLPOOL_MUTANT("claim-ignores-beat")) {
     AddCompare(txn, keys_.Beat(), *beat);
   }
   AddPut(txn, keys_.Head(), ToText(claimed));
+  AddPut(txn, keys_.Folded(), ToText(folded));
   // Pieces of a commit that never was.
   if (!CXLPOOL_MUTANT("claim-leaves-pieces")) {
     AddDelete(txn, keys_.Log(head_.revision + 1), keys_.LogEnd());
@@ -595,6 +561,8 @@ absl::Status EtcdRecords::Claim(const std::string* beat) {
   if (!status.ok()) return status;
   head_ = claimed;
   head_text_ = ToText(claimed);
+  folded_ = folded;
+  folded_text_ = ToText(folded);
   guard_.Reset(head_.epoch, head_.revision);
   NoteUsed();
   return absl::OkStatus();

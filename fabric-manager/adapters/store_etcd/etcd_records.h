@@ -1,11 +1,10 @@
-// Everything that the store does with etcd. One thread, which waits for etcd's answers.
+// Everything that the store does with etcd but folding. One thread, which waits for etcd's answers.
 //
-// What is read is never decided by: a claim, a commit and a fold are transactions that compare what
-// was read. etcd_records.cc has those; etcd_fold.cc how the log becomes packs.
+// What is read is never decided by: a claim and a commit are transactions that compare what was
+// read. How the log becomes packs: etcd_folder.h.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_RECORDS_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_RECORDS_H_
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -14,15 +13,18 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "fabric-manager/adapters/store_etcd/etcd_client.h"
+#include "fabric-manager/adapters/store_etcd/etcd_folder.h"
+#include "fabric-manager/adapters/store_etcd/etcd_history.h"
 #include "fabric-manager/adapters/store_etcd/etcd_layout.h"
+#include "fabric-manager/adapters/store_etcd/etcd_reader.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
-#include "fabric-manager/ports/pack.h"
 #include "fabric-manager/ports/store.h"
 #include "fabric-manager/ports/store_guard.h"
 #include "proto/support/loop.h"
@@ -51,7 +53,7 @@ class EtcdRecords {
 
   // Any thread. Open, Look and ReadSince wait for etcd no longer than the call that is under way:
   // CANCELLED. Not of a store that is open.
-  void Cancel() { cancelled_ = true; }
+  void Cancel() { reader_.Cancel(); }
 
   absl::Status Commit(const StoreBatch& batch);
   absl::Status Beat();
@@ -61,41 +63,38 @@ class EtcdRecords {
   // As EtcdClient's: only where there are meters.
   void AskMembers() { client_->AskMembers(keys_.Head(), options_.meters); }
 
+  // Whether the log is long enough to be folded, by EtcdFolder;
   bool wants_to_fold() const {
     return broken_.ok() && (tail_bytes_ > options_.fold_bytes || tail_.size() > kMaxTail);
   }
+  // and whether a commit has to wait for that: the log is too long, or has things that were
+  // replaced and erased since, which count until then.
+  bool WaitsForFolding(const StoreBatch& batch) const;
+  // What is folded in one step: some of the oldest changes, or one that is larger.
+  std::vector<EtcdChange> OldestChanges() const;
+  // What has come of that. A fold that was broken off is none.
+  absl::Status Folded(const absl::StatusOr<EtcdFoldStep>& step);
+
+  // What a folder begins with, once there was a claim.
+  const EtcdFolded& folded() const { return folded_; }
+  std::set<uint64_t> TakePacks() { return std::move(packs_); }
 
   // Until then, on Clock::Elapsed, etcd is not told to forget what there is now or comes after it:
   // somebody else reads it.
-  void KeepHistory(absl::Duration until);
+  void KeepHistory(absl::Duration until) { history_.Keep(until); }
   uint64_t revision() const { return head_.revision; }
 
-  // A step: some of the oldest changes, or one that is larger.
-  absl::Status Fold();
-
  private:
-  struct Change {
-    uint64_t revision = 0;
-    std::string digest;  // After it.
-    std::string bytes;
-  };
   using Rows = std::map<uint64_t, std::string>;
   static constexpr size_t kMaxTail = 4096;  // Changes in the log: it is read 48 at a time.
 
-  uint64_t BytesUsed() const { return pack_bytes_ + tail_bytes_; }
+  uint64_t BytesUsed() const { return folded_.pack_bytes + tail_bytes_; }
   void NoteUsed() const;
   absl::Status Full(size_t wanted) const;
-  absl::Status NoAnswer(const absl::Status& why) const;
   absl::Status Broken(absl::Status status);
 
   // Reading.
-  absl::StatusOr<etcdserverpb::RangeResponse> Read(const etcdserverpb::RangeRequest& request,
-                                                   bool may_shrink = false);
-  absl::StatusOr<etcdserverpb::RangeResponse> ReadOne(const std::string& key, int64_t revision = 0);
-  absl::StatusOr<std::string> ValueOf(const std::string& key);
   bool IsAnothers(const std::string& text) const;
-  absl::Status ReadAll(std::string from, const std::string& end, int64_t revision, int limit,
-                       const std::function<absl::Status(const etcdserverpb::KeyValue&)>& each);
   absl::StatusOr<StoreImage> Load();
   absl::Status LoadPacks(int64_t revision, Rows& rows);
   absl::Status LoadLog(int64_t revision, Rows& rows);
@@ -122,46 +121,28 @@ class EtcdRecords {
   void IsOurs(absl::Duration sent);
   absl::Status Settle(const etcdserverpb::TxnRequest& txn, const std::string& key,
                       const std::string& wanted, bool claims = false);
-  absl::Status Stuck(const absl::Status& last) const;
   absl::Status Claim(const std::string* beat);
   absl::Status Put(uint64_t revision, const std::string& change);
 
-  // Folding.
-  struct FoldTxn;
-  absl::Status FoldAll();
-  absl::Status FoldStep();
-  absl::StatusOr<const Edit*> FoldPacks(const Edit* at, const Edit* end);
-  absl::StatusOr<const Edit*> FoldPack(const Edit* at, const Edit* end, FoldTxn& fold);
-  void NoteRevision(int64_t revision);
   void Forget();
-  void ForgetBeats();
 
   const EtcdStoreOptions options_;
   const EtcdKeys keys_;
   const std::unique_ptr<EtcdClient> client_;
+  EtcdReader reader_;
   StoreGuard guard_;
   absl::Status broken_;
-  EtcdHead head_;            // As read or written, but for the owner, which is this process.
-  std::string head_text_;    // As etcd has it; empty: it has none.
-  std::string folded_text_;  // The same, when it was read.
+  EtcdHead head_;          // As read or written, but for the owner, which is this process.
+  std::string head_text_;  // As etcd has it; empty: it has none.
+  EtcdFolded folded_;      // The same of where the packs end.
+  std::string folded_text_;
   uint64_t beats_ = 0;
-  int64_t etcd_revision_ = 0;
-  int64_t forgot_at_ = 0;  // Which it was when etcd was told to forget,
-  int64_t forgotten_ = 0;  // and what was before this one.
-  struct Moment {
-    absl::Duration at;
-    int64_t revision = 0;  // etcd's, then.
-  };
-  std::deque<Moment> moments_;
+  EtcdHistory history_;
   int folds_ = 0;
-  absl::Duration keep_until_;
-  int64_t keep_from_ = 0;
-  std::atomic<bool> cancelled_ = false;
 
-  std::deque<Change> tail_;  // What is not folded yet.
+  std::deque<EtcdChange> tail_;  // What is not folded yet.
   uint64_t tail_bytes_ = 0;
-  std::set<uint64_t> packs_;  // By first record, as far as is known: see FoldPack.
-  uint64_t pack_bytes_ = 0;
+  std::set<uint64_t> packs_;  // By first record, as far as is known, until a folder has them.
 
   // While another has it.
   SystemClock clock_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fabric-manager/adapters/store_etcd/etcd_backup.h"
+#include "fabric-manager/adapters/store_etcd/etcd_folder.h"
 #include "fabric-manager/adapters/store_etcd/etcd_records.h"
 #include "fabric-manager/ports/store_guard.h"
 #include "proto/support/log.h"
@@ -18,14 +19,21 @@ namespace {
 
 class EtcdStore : public Store {
  public:
-  EtcdStore(const EtcdStoreOptions& options, std::unique_ptr<EtcdRecords> records)
-      : options_(options), records_(std::move(records)), takeover_(options.takeover) {
+  EtcdStore(const EtcdStoreOptions& options, std::unique_ptr<EtcdRecords> records,
+            std::unique_ptr<EtcdFolder> folder)
+      : options_(options),
+        records_(std::move(records)),
+        folder_(std::move(folder)),
+        takeover_(options.takeover) {
     if (options_.meters != nullptr) loop_.Post([this] { AskMembers(); });
   }
   // Who waits for its turn may be reading, and etcd may not answer: nobody wants that any more.
   ~EtcdStore() override {
     if (!open_ && !CXLPOOL_MUTANT("closing-waits-for-etcd")) records_->Cancel();
+    folder_->Cancel();
+    fold_loop_.Stop();
     loop_.Stop();
+    if (asked_.has_value()) CommitNow();
     if (open_ && takeover_ > absl::ZeroDuration()) records_->LetGo();
     if (opened_ != nullptr) Opened(absl::CancelledError("the store was closed"));
     backup_ = nullptr;
@@ -43,18 +51,16 @@ class EtcdStore : public Store {
   }
 
   void Beat() override {
-    // A commit is as good.
-    if (outstanding_.load()) return;
+    // A commit is as good, unless it waits.
+    if (outstanding_ && (!waiting_ || CXLPOOL_MUTANT("waiting-is-a-sign-of-life"))) return;
     loop_.Post([this] { Check(records_->Beat()); });
   }
 
   void Commit(StoreBatch batch, Done done) override {
     if (outstanding_.exchange(true)) return std::move(done)(CommitOutstanding());
     loop_.Post([this, batch = std::move(batch), done = std::move(done)]() mutable {
-      absl::Status status = open_ ? records_->Commit(batch) : NotOpen();
-      outstanding_ = false;
-      std::move(done)(std::move(status));
-      FoldSoon();
+      asked_ = Asked{std::move(batch), std::move(done)};
+      GoOn();
     });
   }
 
@@ -70,6 +76,7 @@ class EtcdStore : public Store {
  private:
   void Opened(absl::StatusOr<StoreImage> image) {
     open_ = image.ok();
+    if (open_) folder_->Begin(records_->folded(), records_->TakePacks());
     if (open_) image->beat_interval = takeover_ / 5;
     std::exchange(opened_, nullptr)(std::move(image));
   }
@@ -127,14 +134,30 @@ class EtcdStore : public Store {
     return absl::OkStatus();
   }
 
-  // One step, behind a commit that has been asked for meanwhile.
-  void FoldSoon() {
-    if (!open_ || !records_->wants_to_fold() || std::exchange(folding_, true)) return;
-    loop_.Post([this] {
-      folding_ = false;
-      if (!records_->wants_to_fold()) return;
-      Check(records_->Fold());
-      FoldSoon();
+  // Commits what was asked for, once there is room for it, and folds beside it.
+  void GoOn() {
+    const bool waits = asked_.has_value() && open_ && records_->WaitsForFolding(asked_->batch);
+    waiting_ = waits;
+    if (asked_.has_value() && !waits) CommitNow();
+    if (open_ && (waits || records_->wants_to_fold())) Fold();
+  }
+
+  void CommitNow() {
+    Asked asked = *std::exchange(asked_, std::nullopt);
+    absl::Status status = open_ ? records_->Commit(asked.batch) : NotOpen();
+    outstanding_ = false;
+    std::move(asked.done)(std::move(status));
+  }
+
+  // One step at a time.
+  void Fold() {
+    if (std::exchange(folding_, true)) return;
+    fold_loop_.Post([this, changes = records_->OldestChanges()] {
+      loop_.Post([this, step = folder_->Fold(changes)] {
+        folding_ = false;
+        Check(records_->Folded(step));
+        if (!absl::IsCancelled(step.status())) GoOn();
+      });
     });
   }
 
@@ -146,17 +169,25 @@ class EtcdStore : public Store {
 
   const EtcdStoreOptions options_;
   const std::unique_ptr<EtcdRecords> records_;
+  const std::unique_ptr<EtcdFolder> folder_;
   const absl::Duration takeover_;
   const SystemClock clock_;
   StoreFollower follower_;  // Before Open.
   std::atomic<bool> outstanding_ = false;
-  std::atomic<bool> open_ = false;  // Set on the loop.
+  std::atomic<bool> waiting_ = false;  // What is outstanding waits until more is folded.
+  std::atomic<bool> open_ = false;     // Set on the loop.
   // On the loop.
-  bool folding_ = false;
+  struct Asked {
+    StoreBatch batch;
+    Done done;
+  };
+  std::optional<Asked> asked_;   // The commit that is outstanding.
+  bool folding_ = false;         // On the other thread.
   DoneWith<StoreImage> opened_;  // While Open waits.
   Done lost_;
   std::unique_ptr<EtcdBackup> backup_;  // The last one asked for.
   Loop loop_{"fm-etcd"};
+  Loop fold_loop_{"fm-etcd-fold"};
 };
 
 }  // namespace
@@ -167,10 +198,13 @@ absl::StatusOr<std::unique_ptr<Store>> MakeEtcdStore(const EtcdStoreOptions& opt
   if (options.takeover > absl::ZeroDuration()) {
     etcd.call_timeout = std::min(etcd.call_timeout, options.takeover / 5);
   }
-  auto client = EtcdClient::Make(std::move(etcd));
-  if (!client.ok()) return client.status();
+  auto client = EtcdClient::Make(etcd), another = EtcdClient::Make(etcd);
+  for (const auto* made : {&client, &another}) {
+    if (!made->ok()) return made->status();
+  }
   return std::make_unique<EtcdStore>(options,
-                                     std::make_unique<EtcdRecords>(options, *std::move(client)));
+                                     std::make_unique<EtcdRecords>(options, *std::move(client)),
+                                     std::make_unique<EtcdFolder>(options, *std::move(another)));
 }
 
 absl::StatusOr<StoreImage> ReadEtcdStore(const EtcdStoreOptions& options) {

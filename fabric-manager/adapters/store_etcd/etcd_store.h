@@ -7,9 +7,9 @@
 // the releases that are packaged. A transaction whose outcome is not known is sent again until it
 // is.
 //
-// A commit puts its change as one piece of a log, however scattered the records lie. Between
-// commits the oldest changes are folded into packs, and etcd is told to forget what it has of
-// former revisions. Layout: etcd_layout.h.
+// A commit puts its change as one piece of a log, however scattered the records lie. Beside commits
+// the oldest changes are folded into packs, and etcd is told to forget what it has of former
+// revisions. Layout: etcd_layout.h.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_STORE_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_STORE_H_
 
@@ -57,8 +57,9 @@ struct EtcdStoreOptions {
   // where a transaction that is answered by an error may have been carried out.
   uint64_t max_bytes = uint64_t{3} << 30;
 
-  // The log is folded when it is larger, so much of it between two commits. Whoever follows and is
-  // further behind has to read all again.
+  // The log is folded when it is larger, so much of it in a step, beside commits; where it is a
+  // quarter larger still, a commit waits. Whoever follows and is further behind has to read all
+  // again.
   uint64_t fold_bytes = uint64_t{32} << 20;
   uint64_t fold_step_bytes = uint64_t{512} << 10;
 
@@ -102,7 +103,7 @@ inline absl::Duration OwnTerm(absl::Duration takeover) { return takeover * 5 / 6
 // FAILED_PRECONDITION/STORE_TOO_NEW: a later release has the store.
 absl::StatusOr<StoreImage> ReadEtcdStore(const EtcdStoreOptions& options);
 
-// Starts the thread; etcd is asked by Open, on that thread. Completions run there, too. The
+// Starts two threads: one asks etcd, from Open on, and runs completions; the other one folds. The
 // destructor serves a commit that was asked for, and lets go of the store; an Open that has not
 // come to its end by then is CANCELLED, whether etcd answers or not.
 //

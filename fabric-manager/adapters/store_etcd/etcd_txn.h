@@ -73,6 +73,18 @@ inline absl::Status EtcdFenced(const std::string& head) {
                 "stop: another manager has taken the store over");
 }
 
+inline absl::Status EtcdStuck(absl::Duration deadline, const absl::Status& last) {
+  return Refuse(absl::StatusCode::kUnknown, "STORE_STUCK",
+                absl::StrCat("etcd has not said in ", absl::FormatDuration(deadline),
+                             " whether a change was made: ", last.message()),
+                "see that most of its members run; restart the manager, which reads what was "
+                "really stored");
+}
+
+inline absl::Status EtcdClosing() {
+  return absl::CancelledError("the store is closing; try again");
+}
+
 }  // namespace cxlpool::fm
 
 #endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_TXN_H_
