@@ -252,10 +252,10 @@ absl::Status EtcdRecords::LoadLog(int64_t revision, Rows& rows) {
     folded_text_ = folded->kvs(0).value();
     const auto parsed = ParseFolded(folded_text_);
     if (!parsed.has_value()) return EtcdCorrupt(keys_.Folded());
-    folded_ = {.revision = parsed->revision,
-               .digest = parsed->digest,
-               .pack_bytes = folded_.pack_bytes,
-               .epoch = parsed->epoch};
+    // A step that was broken off has put more than was noted: what was read counts.
+    const uint64_t pack_bytes = folded_.pack_bytes;
+    folded_ = *parsed;
+    folded_.pack_bytes = pack_bytes;
   }
   const auto apply = [&rows](uint64_t, StoreBatch batch) {
     for (Row& row : batch.puts) rows[row.key] = std::move(row.value);
@@ -513,8 +513,9 @@ absl::Status EtcdRecords::Settle(const TxnRequest& txn, const std::string& key,
     if (again && options_.meters != nullptr) options_.meters->resent.Add();
     const auto answer = Send(txn);
     if (answer.ok() && answer->succeeded()) return absl::OkStatus();
-    if (absl::IsInvalidArgument(answer.status()))
+    if (absl::IsInvalidArgument(answer.status())) {
       return EtcdStuck(options_.commit_deadline, answer.status());
+    }
     const bool no_space = absl::IsResourceExhausted(answer.status());
     if (no_space && CXLPOOL_MUTANT("no-space-is-a-refusal")) return Full(0);
     last = answer.status();

@@ -33,7 +33,7 @@ class EtcdStore : public Store {
     folder_->Cancel();
     fold_loop_.Stop();
     loop_.Stop();
-    if (asked_.has_value()) CommitNow();
+    if (asked_.has_value()) CommitNow();  // It had waited for more to be folded.
     if (open_ && takeover_ > absl::ZeroDuration()) records_->LetGo();
     if (opened_ != nullptr) Opened(absl::CancelledError("the store was closed"));
     backup_ = nullptr;
@@ -149,11 +149,12 @@ class EtcdStore : public Store {
     std::move(asked.done)(std::move(status));
   }
 
-  // One step at a time.
+  // One step at a time, on the other thread; then what has waited for it goes on.
   void Fold() {
     if (std::exchange(folding_, true)) return;
     fold_loop_.Post([this, changes = records_->OldestChanges()] {
-      loop_.Post([this, step = folder_->Fold(changes)] {
+      const absl::StatusOr<EtcdFoldStep> done = folder_->Fold(changes);
+      loop_.Post([this, step = done] {
         folding_ = false;
         Check(records_->Folded(step));
         if (!absl::IsCancelled(step.status())) GoOn();
