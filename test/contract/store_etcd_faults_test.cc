@@ -127,6 +127,32 @@ TEST(EtcdFaultsTest, AnOwnerWhoseCommitWaitsGivesSignsOfLife) {
   EXPECT_EQ(RowsOf(*image), model);
 }
 
+// Where etcd does not answer the fold that a commit waits for, the work hangs: the owner is to be
+// replaced, though its signs of life would come through.
+TEST(EtcdFaultsTest, AnOwnerWhoseFoldHangsGivesNoSignOfLife) {
+  FakeEtcd etcd(6);
+  EtcdStoreOptions options = OptionsOf(etcd);
+  options.fold_bytes = 0;
+  options.takeover = absl::Milliseconds(1500);
+  std::atomic<int> signs = 0;
+  options.owned_until = [&](absl::Duration) { ++signs; };
+  StoreClient owner(*MakeEtcdStore(options));
+  ASSERT_TRUE(owner.Open().ok());
+  etcd.Set({.range_us = 1'500'000});  // A call waits a fifth of that.
+  ASSERT_TRUE(owner.CommitNext({{1, "one"}}).ok());
+  std::thread waiting([&] { EXPECT_TRUE(owner.CommitNext({{2, "two"}}).ok()); });
+  const auto beat_for = [&](absl::Duration time) {
+    const absl::Time until = absl::Now() + time;
+    for (; absl::Now() < until; absl::SleepFor(options.takeover / 5)) owner.store().Beat();
+    return signs.exchange(0);
+  };
+  beat_for(options.takeover / 2);  // What is under way still comes through.
+  EXPECT_EQ(beat_for(options.takeover), 0);
+  etcd.Set({});
+  waiting.join();
+  EXPECT_GT(beat_for(options.takeover), 0);
+}
+
 // A page of all there is would take three times as long as a call may.
 TEST(EtcdFaultsTest, WhatTakesTooLongIsReadInSmallerPages) {
   FakeEtcd etcd(4);
@@ -328,6 +354,7 @@ TEST(EtcdFaultsTest, AFoldOfAFormerOwnerHasNoEffect) {
     FakeEtcd etcd(seed);
     EtcdStoreOptions options = OptionsOf(etcd);
     options.fold_bytes = 1 << 30;
+    options.commit_deadline = absl::Seconds(5);
     StoreClient owner(*MakeEtcdStore(options));
     ASSERT_TRUE(owner.Open().ok());
     ASSERT_TRUE(owner.CommitNext({{1, "one"}, {2, "two"}}).ok());
@@ -340,7 +367,7 @@ TEST(EtcdFaultsTest, AFoldOfAFormerOwnerHasNoEffect) {
     ASSERT_TRUE(next.CommitNext({{3, "three"}}).ok());
     ASSERT_TRUE(next.CommitNext({}, {3}).ok());  // By now the others are folded, or none is.
     etcd.Set({.stale_read = 1});                 // Some are from before there was anything.
-    EXPECT_EQ(ReasonOf(fold.Run()), "STORE_FENCED") << "seed " << seed;
+    ASSERT_EQ(ReasonOf(fold.Run()), "STORE_FENCED") << "seed " << seed;
     etcd.Set({});
     StoreClient last(*MakeEtcdStore(options));
     const auto image = last.Open();

@@ -68,14 +68,16 @@ bool FakeEtcd::Happens(unsigned one_in) {
 // of the seven before that. `more` where the limit cut it short.
 grpc::Status FakeEtcd::Range(grpc::ServerContext*, const etcdserverpb::RangeRequest* request,
                              etcdserverpb::RangeResponse* response) {
-  if (request->revision() != 0) {
-    unsigned us = 0;
-    {
-      MutexLock lock(mutex_);
+  unsigned us = 0;
+  {
+    MutexLock lock(mutex_);
+    if (request->revision() != 0) {
       us = faults_.as_of_us;
+    } else if (!request->range_end().empty()) {
+      us = faults_.range_us;
     }
-    absl::SleepFor(absl::Microseconds(us));
   }
+  absl::SleepFor(absl::Microseconds(us));
   MutexLock lock(mutex_);
   DoWhatIsLate();
   auto at = std::prev(history_.end());

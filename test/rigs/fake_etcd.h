@@ -30,6 +30,8 @@ struct EtcdFaults {
   unsigned key_us = 0;
   // And so many before a read as of a given revision looks at anything: others do not wait.
   unsigned as_of_us = 0;
+  // And before one that is of several keys as they are now, as folding reads.
+  unsigned range_us = 0;
 };
 
 // Any thread.

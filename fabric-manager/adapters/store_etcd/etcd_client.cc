@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <fstream>
 #include <set>
@@ -53,6 +54,7 @@ class EtcdClient::Members {
     for (const std::string& endpoint : options.endpoints) {
       grpc::ChannelArguments arguments;
       arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+      arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
       arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes);
       arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
       arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
@@ -109,10 +111,15 @@ class EtcdClient::Members {
     // gRPC counts it from now by a clock that nobody sets.
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));
     const grpc::Status status = (stubs_[current_].get()->*method)(&context, request, response);
-    if (status.ok()) return absl::OkStatus();
+    if (status.ok()) {
+      ++answers_;
+      return absl::OkStatus();
+    }
     current_ = (current_ + 1) % stubs_.size();
     return StatusOf(status);
   }
+
+  uint64_t answered() const { return answers_; }
 
  private:
   // To one member, until it is answered.
@@ -125,6 +132,7 @@ class EtcdClient::Members {
   const absl::Duration timeout_;
   std::vector<std::unique_ptr<KV::Stub>> stubs_;
   size_t current_ = 0;
+  std::atomic<uint64_t> answers_ = 0;
   Mutex mutex_;
   std::condition_variable answered_;
   std::set<std::shared_ptr<Question>> asked_ ABSL_GUARDED_BY(mutex_);
@@ -177,6 +185,8 @@ absl::Status EtcdClient::Compact(int64_t revision) {
   etcdserverpb::CompactionResponse response;
   return members_->Call(&KV::Stub::Compact, request, &response);
 }
+
+uint64_t EtcdClient::answered() const { return members_->answered(); }
 
 void EtcdClient::AskMembers(const std::string& key, EtcdMeters* meters) {
   members_->Ask(key, meters);

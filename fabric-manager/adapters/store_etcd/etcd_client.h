@@ -1,4 +1,5 @@
-// Calls of etcd's key-value API, one at a time, to whichever member answers.
+// Calls of etcd's key-value API, one at a time, to whichever member answers; by connections that no
+// other client has.
 //
 // A call that failed may have been carried out: only the answer of a transaction says what is so.
 // After a failure the next call goes to the next member. gRPC's own retries are off.
@@ -6,6 +7,7 @@
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_ETCD_ETCD_CLIENT_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -15,7 +17,7 @@
 
 namespace cxlpool::fm {
 
-// One thread.
+// One thread, but for answered.
 class EtcdClient {
  public:
   // INVALID_ARGUMENT/BAD_CONFIG: no endpoint. FAILED_PRECONDITION/TLS_FILE: a file cannot be read.
@@ -26,6 +28,9 @@ class EtcdClient {
   absl::StatusOr<etcdserverpb::RangeResponse> Range(const etcdserverpb::RangeRequest& request);
   absl::StatusOr<etcdserverpb::TxnResponse> Txn(const etcdserverpb::TxnRequest& request);
   absl::Status Compact(int64_t revision);
+
+  // How many of these calls etcd has answered.
+  uint64_t answered() const;
 
   // Asks each member whether it takes part, by a read of `key`, and does not wait for the answers:
   // `meters`, which outlives this, is told of each on a thread of gRPC's, of one that does not

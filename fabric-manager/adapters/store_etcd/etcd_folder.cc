@@ -95,8 +95,8 @@ absl::StatusOr<EtcdFoldStep> EtcdFolder::Fold(const std::vector<EtcdChange>& cha
   return EtcdFoldStep{folded_, revision_};
 }
 
-// The end of a step. What was folded before it is what an earlier step has written: so one that is
-// sent again, late, does not name what is in the log no more.
+// The end of a step. It compares what the step before has put there, or the claim: so one that is
+// carried out again, late, cannot take back what a later step has said.
 absl::Status EtcdFolder::PutFolded(const EtcdFolded& next) {
   TxnRequest txn;
   if (!CXLPOOL_MUTANT("fold-ends-uncompared")) {
@@ -106,8 +106,10 @@ absl::Status EtcdFolder::PutFolded(const EtcdFolded& next) {
   AddDelete(txn, keys_.Log(0), keys_.Log(next.revision + 1));
   absl::Status last;
   const absl::Duration deadline = clock_.Elapsed() + options_.commit_deadline;
-  for (; clock_.Elapsed() < deadline; absl::SleepFor(kEtcdPause)) {
+  for (bool again = false; clock_.Elapsed() < deadline; again = true) {
+    if (again) absl::SleepFor(kEtcdPause);
     if (reader_.is_cancelled()) return EtcdClosing();
+    if (again && options_.meters != nullptr) options_.meters->resent.Add();
     const auto answer = client_->Txn(txn);
     last = answer.status();
     if (absl::IsInvalidArgument(last)) break;

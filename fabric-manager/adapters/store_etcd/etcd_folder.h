@@ -37,7 +37,7 @@ struct EtcdFoldStep {
   int64_t revision = 0;  // etcd's, after it.
 };
 
-// One thread, but for Cancel.
+// One thread, but for what says otherwise.
 class EtcdFolder {
  public:
   EtcdFolder(const EtcdStoreOptions& options, std::unique_ptr<EtcdClient> client);
@@ -50,6 +50,9 @@ class EtcdFolder {
   // log. Waits for etcd. ABORTED/STORE_FENCED: another has the store.
   // UNKNOWN/STORE_STUCK: etcd has not answered for commit_deadline. DATA_LOSS/STORE_CORRUPT.
   absl::StatusOr<EtcdFoldStep> Fold(const std::vector<EtcdChange>& changes);
+
+  // Any thread: grows for as long as etcd answers what Fold asks.
+  uint64_t answered() const { return client_->answered(); }
 
   // Any thread: Fold gives up before its next call, CANCELLED. What it has done is not lost.
   void Cancel() { reader_.Cancel(); }

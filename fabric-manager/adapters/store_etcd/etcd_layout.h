@@ -4,8 +4,8 @@
 //   log/REV/PART   what the commit of that revision changed, compressed, in pieces; a piece is
 //                  nobody's where REV is beyond head's revision
 //   p/FIRST        a pack (ports/pack.h) of the records from FIRST on, compressed
-//   folded         up to which revision the packs have what the log had, and the digest there;
-//                  and the epoch
+//   folded         up to which revision the packs have what the log had, the digest there, how many
+//                  bytes all packs have, and the epoch of whoever may fold
 //   beat           the owner's last sign of life, or that it has let go
 //
 // REV, PART and FIRST are 16 hexadecimal digits, so that keys are in order of the numbers.

@@ -539,6 +539,9 @@ absl::Status EtcdRecords::Settle(const TxnRequest& txn, const std::string& key,
 // meanwhile, which leaves the head alone: what was read of the log is then not there any more. And
 // it may give a sign of life (`beat`: the last one that was seen; null: it is not asked).
 //
+// It says in `folded`, too, whose epoch it is: so nothing of what the owner before is still folding
+// is taken any more, as none of it compares the head.
+//
 // Epochs follow the wall clock where that is ahead, so that a store which was put back to an
 // earlier state does not give one again: unless somebody claimed it since that state by a clock
 // which ran ahead. Nothing else here asks that clock.

@@ -67,8 +67,8 @@ class EtcdRecords {
   bool wants_to_fold() const {
     return broken_.ok() && (tail_bytes_ > options_.fold_bytes || tail_.size() > kMaxTail);
   }
-  // and whether a commit has to wait for that: the log is too long, or has things that were
-  // replaced and erased since, which count until then.
+  // and whether a commit has to wait for that: the log is a quarter longer still, or there is no
+  // room, and there may be some once what was replaced and erased is folded.
   bool WaitsForFolding(const StoreBatch& batch) const;
   // What is folded in one step: some of the oldest changes, or one that is larger.
   std::vector<EtcdChange> OldestChanges() const;
@@ -86,7 +86,8 @@ class EtcdRecords {
 
  private:
   using Rows = std::map<uint64_t, std::string>;
-  static constexpr size_t kMaxTail = 4096;  // Changes in the log: it is read 48 at a time.
+  // Changes in the log from which on it is folded: it is read 48 at a time.
+  static constexpr size_t kMaxTail = 4096;
 
   uint64_t BytesUsed() const { return folded_.pack_bytes + tail_bytes_; }
   void NoteUsed() const;

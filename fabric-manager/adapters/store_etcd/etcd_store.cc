@@ -50,10 +50,14 @@ class EtcdStore : public Store {
     });
   }
 
+  // A commit is as good, unless it waits for a fold; and that lives for as long as etcd answers it.
   void Beat() override {
-    // A commit is as good, unless it waits.
     if (outstanding_ && (!waiting_ || CXLPOOL_MUTANT("waiting-is-a-sign-of-life"))) return;
-    loop_.Post([this] { Check(records_->Beat()); });
+    loop_.Post([this] {
+      const uint64_t before = std::exchange(fold_answers_, folder_->answered());
+      const bool hangs = fold_answers_ == before && !CXLPOOL_MUTANT("hung-fold-is-alive");
+      if (!waiting_ || !hangs) Check(records_->Beat());
+    });
   }
 
   void Commit(StoreBatch batch, Done done) override {
@@ -184,6 +188,7 @@ class EtcdStore : public Store {
   };
   std::optional<Asked> asked_;   // The commit that is outstanding.
   bool folding_ = false;         // On the other thread.
+  uint64_t fold_answers_ = 0;    // At the last call of Beat.
   DoneWith<StoreImage> opened_;  // While Open waits.
   Done lost_;
   std::unique_ptr<EtcdBackup> backup_;  // The last one asked for.
