@@ -117,7 +117,7 @@ TEST(EtcdFaultsTest, AnOwnerWhoseCommitWaitsGivesSignsOfLife) {
     slow = false;
     beating.join();
   }
-  EXPECT_LT(longest, OwnTerm(options.takeover) / 2);
+  EXPECT_LT(longest, OwnTerm(options.takeover));
   etcd.Set({});
   options.takeover = absl::ZeroDuration();
   options.owned_until = nullptr;
