@@ -173,7 +173,7 @@ class ReplicatedRunner {
   }
 
   size_t batch_bytes() const { return batch_.size(); }
-  double before_folding() const { return Median(before_folding_); }
+  double until_measured() const { return Median(until_measured_); }
 
  private:
   absl::StatusOr<std::unique_ptr<fm::EtcdCluster>> Members() const {
@@ -210,7 +210,7 @@ class ReplicatedRunner {
       absl::SleepFor(kPoll);
     }
     if (until != 0) {
-      before_folding_.push_back(static_cast<double>(((*load)->answered() - first) * items) /
+      until_measured_.push_back(static_cast<double>(((*load)->answered() - first) * items) /
                                 absl::ToDoubleSeconds(absl::Now() - began));
     }
     const uint64_t before = (*load)->answered();
@@ -249,7 +249,7 @@ class ReplicatedRunner {
   fm::StoreBatch change_;  // The same, as rows.
   size_t log_bytes_ = 0;   // Compressed.
   int slices_ = 0;
-  std::vector<double> before_folding_;
+  std::vector<double> until_measured_;
 };
 
 // A pool of two managers, of which one is killed, again and again.
@@ -388,8 +388,8 @@ absl::Status RunLoad(const Options& options, ReplicatedRunner& runner, std::vect
   rows.push_back(MakeRow(23, "durable batched allocations by raw etcd transactions of their log",
                          "records/s", 0.5, Aim::kAtLeast, rounds.Compare(kRate)));
   std::cout << absl::StreamFormat(
-      "  before the log is folded %.4g/s; CPU of the manager %.2f us each\n",
-      runner.before_folding(), rounds.Median(Rounds::Of(0, &Sample::cpu_micros)));
+      "  until the log was so long %.4g/s; CPU of the manager %.2f us each\n",
+      runner.until_measured(), rounds.Median(Rounds::Of(0, &Sample::cpu_micros)));
   return absl::OkStatus();
 }
 
