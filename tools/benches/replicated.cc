@@ -44,7 +44,7 @@ constexpr absl::Duration kPoll = absl::Milliseconds(2);
 constexpr int kMembers = 3;
 constexpr int kBatch = 100;
 constexpr int kFillers = 5;  // So many calls at once fill a pool, in batches.
-// So much was put into the log that commits wait where folding is not as fast.
+// So much is put into the log before it is measured: by then commits wait if folding is slower.
 const uint64_t kLogBytes = fm::EtcdStoreOptions().fold_bytes * 2;
 constexpr char kPrefix[] = "/bench/";
 
@@ -388,8 +388,8 @@ absl::Status RunLoad(const Options& options, ReplicatedRunner& runner, std::vect
   rows.push_back(MakeRow(23, "durable batched allocations by raw etcd transactions of their log",
                          "records/s", 0.5, Aim::kAtLeast, rounds.Compare(kRate)));
   std::cout << absl::StreamFormat(
-      "  until the log was so long %.4g/s; CPU of the manager %.2f us each\n",
-      runner.until_measured(), rounds.Median(Rounds::Of(0, &Sample::cpu_micros)));
+      "  %.4g/s until it was measured; CPU of the manager %.2f us each\n", runner.until_measured(),
+      rounds.Median(Rounds::Of(0, &Sample::cpu_micros)));
   return absl::OkStatus();
 }
 

@@ -51,7 +51,7 @@ class EtcdFolder {
   // UNKNOWN/STORE_STUCK: etcd has not answered for commit_deadline. DATA_LOSS/STORE_CORRUPT.
   absl::StatusOr<EtcdFoldStep> Fold(const std::vector<EtcdChange>& changes);
 
-  // Any thread: grows for as long as etcd answers what Fold asks.
+  // Any thread: how many calls etcd has answered. It grows while a fold makes progress.
   uint64_t answered() const { return client_->answered(); }
 
   // Any thread: Fold gives up before its next call, CANCELLED. What it has done is not lost.
@@ -69,8 +69,8 @@ class EtcdFolder {
   const std::unique_ptr<EtcdClient> client_;
   EtcdReader reader_;
   const SystemClock clock_;
-  EtcdFolded folded_;         // As etcd has it, but for
-  uint64_t pack_bytes_ = 0;   // what a step that is under way has added.
+  EtcdFolded folded_;         // As etcd has it.
+  uint64_t pack_bytes_ = 0;   // folded_.pack_bytes and what the current step has added.
   std::set<uint64_t> packs_;  // By first record, as far as is known: see FoldPack.
   int64_t revision_ = 0;      // etcd's, when it answered last.
 };

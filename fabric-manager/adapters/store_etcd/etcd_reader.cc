@@ -15,8 +15,6 @@ using etcdserverpb::KeyValue;
 using etcdserverpb::RangeRequest;
 using etcdserverpb::RangeResponse;
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
-
 }  // namespace
 
 EtcdReader::EtcdReader(const EtcdOptions& options, EtcdClient& client)

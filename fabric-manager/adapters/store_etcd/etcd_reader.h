@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "etcd/v3/kv.pb.h"
 #include "fabric-manager/adapters/store_etcd/etcd_client.h"
 #include "fabric-manager/adapters/store_etcd/etcd_store.h"
@@ -16,10 +17,13 @@
 
 namespace cxlpool::fm {
 
-// One thread, but for Cancel. Where etcd does not answer for half a minute a read is
-// UNAVAILABLE/STORE_IO; OUT_OF_RANGE: it has forgotten that revision.
+// One thread, except Cancel. A read that is not answered within kPatience is UNAVAILABLE/STORE_IO;
+// one of a revision that etcd has forgotten is OUT_OF_RANGE.
 class EtcdReader {
  public:
+  // For how long an answer is waited for.
+  static constexpr absl::Duration kPatience = absl::Seconds(30);
+
   // The client outlives it.
   EtcdReader(const EtcdOptions& options, EtcdClient& client);
 

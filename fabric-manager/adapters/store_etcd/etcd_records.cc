@@ -26,8 +26,7 @@ using etcdserverpb::TxnResponse;
 constexpr int kPackPage = 1000;
 constexpr int kLogPage = 48;
 constexpr int kKeyPage = 4000;
-constexpr int kClaims = 5;  // Tries, where the owner goes on committing.
-constexpr absl::Duration kOpenDeadline = absl::Seconds(30);
+constexpr int kClaims = 5;                    // Tries, where the owner goes on committing.
 constexpr int kStepsToForget = 8;             // Steps of folding before etcd is to forget what was.
 constexpr absl::string_view kFree = "free ";  // A beat that says so.
 // etcd finds a new leader sooner: then nobody has to hear of it.
@@ -88,7 +87,7 @@ absl::StatusOr<StoreImage> EtcdRecords::Open() {
 }
 
 absl::StatusOr<StoreImage> EtcdRecords::ReadSince(uint64_t revision) {
-  const absl::Duration deadline = clock_.Elapsed() + kOpenDeadline;
+  const absl::Duration deadline = clock_.Elapsed() + EtcdReader::kPatience;
   while (true) {
     absl::StatusOr<StoreImage> image = Load();
     if (image.ok() && image->revision >= revision) {

@@ -72,7 +72,7 @@ class EtcdRecords {
   bool WaitsForFolding(const StoreBatch& batch) const;
   // What is folded in one step: some of the oldest changes, or one that is larger.
   std::vector<EtcdChange> OldestChanges() const;
-  // What has come of that. A fold that was broken off is none.
+  // Notes how that step ended. CANCELLED: it was broken off, and nothing is noted.
   absl::Status Folded(const absl::StatusOr<EtcdFoldStep>& step);
 
   // What a folder begins with, once there was a claim.

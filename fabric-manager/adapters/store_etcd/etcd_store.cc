@@ -50,7 +50,8 @@ class EtcdStore : public Store {
     });
   }
 
-  // A commit is as good, unless it waits for a fold; and that lives for as long as etcd answers it.
+  // A commit is a sign of life by itself, unless it waits for a fold. Then there are beats while
+  // etcd answers the fold; with one that hangs, the manager is to be replaced.
   void Beat() override {
     if (outstanding_ && (!waiting_ || CXLPOOL_MUTANT("waiting-is-a-sign-of-life"))) return;
     loop_.Post([this] {
