@@ -118,14 +118,14 @@ void FabricLanes::Open(const std::string& name) {
 
 // The lane stays listed until its thread has ended, so that the one that keeps time goes on to
 // answer for what is under way there.
-void FabricLanes::Close(const std::string& name, bool only_idle) {
+bool FabricLanes::Close(const std::string& name, bool only_idle) {
   LanePtr lane;
   std::vector<FabricCallPtr> waiting;
   {
     MutexLock lock(mutex_);
     const auto found = lanes_.find(name);
-    if (stopping_ || found == lanes_.end() || found->second->closed) return;
-    if (only_idle && found->second->waiting() > 0) return;
+    if (stopping_ || found == lanes_.end() || found->second->closed) return true;
+    if (only_idle && found->second->waiting() > 0) return false;
     lane = found->second;
     lane->closed = true;
     lane->TakeWaiting(waiting);
@@ -138,6 +138,7 @@ void FabricLanes::Close(const std::string& name, bool only_idle) {
   lane->thread.join();
   MutexLock lock(mutex_);
   lanes_.erase(name);
+  return true;
 }
 
 void FabricLanes::Watch(absl::Duration deadline) {

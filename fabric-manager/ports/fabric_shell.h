@@ -103,6 +103,7 @@ class FabricShell : public FabricDriver {
   absl::Status ConfigureNow(const FabricParts& parts);
   void Meet(const std::string& host, const std::string& life);
   void CloseLaneOf(const std::string& host);
+  void CloseFenceLaneOf(const std::string& host);
   static std::string FenceLaneOf(const std::string& host);
   void ForgetLater(const std::string& host, uint64_t leaving);
   void ForgetNow(const std::string& host, uint64_t leaving);

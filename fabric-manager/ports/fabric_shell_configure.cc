@@ -36,13 +36,10 @@ absl::Status CheckHostConfig(const std::string& id, std::set<std::string>& ids) 
 }
 namespace {
 
-// A call whose end no one awaits.
-FabricCallPtr MakeStep(std::function<void()> run) {
+// A call whose end no one awaits. `run` returns false where it is to run again.
+FabricCallPtr MakeStep(std::function<bool()> run) {
   auto call = std::make_shared<FabricCall>();
-  call->attempt = [run = std::move(run)](FabricCall&) {
-    run();
-    return true;
-  };
+  call->attempt = [run = std::move(run)](FabricCall&) { return run(); };
   call->refuse = [](const absl::Status&) {};
   call->answered = [] { return false; };
   return call;
@@ -72,7 +69,10 @@ void FabricShell::Meet(const std::string& host, const std::string& life) {
     claims_.erase(host);
   }
   lanes_.Open(backend_->LaneOf(host));
-  SubmitFor(host, MakeStep([this, host, life] { backend_->Meet(host, life); }));
+  SubmitFor(host, MakeStep([this, host, life] {
+              backend_->Meet(host, life);
+              return true;
+            }));
 }
 
 void FabricShell::Configure(FabricParts parts, Done done) {
@@ -157,8 +157,10 @@ void FabricShell::CloseLaneOf(const std::string& host) {
 
 // A lane cannot end itself.
 void FabricShell::ForgetLater(const std::string& host, uint64_t leaving) {
-  lanes_.Submit(backend_->LaneOf(kDeviceLane),
-                MakeStep([this, host, leaving] { ForgetNow(host, leaving); }));
+  lanes_.Submit(backend_->LaneOf(kDeviceLane), MakeStep([this, host, leaving] {
+                  ForgetNow(host, leaving);
+                  return true;
+                }));
 }
 
 // Since it was seen that nothing is bound there nothing could be bound: its slots are closed,
@@ -176,9 +178,20 @@ void FabricShell::ForgetNow(const std::string& host, uint64_t leaving) {
     std::erase_if(unbinding_, [&](const auto& entry) { return entry.first == host; });
   }
   CloseLaneOf(host);
-  // A program that does not die is not waited for: its lane stays.
-  if (!CXLPOOL_MUTANT("fence-lanes-stay")) lanes_.Close(FenceLaneOf(host), /*only_idle=*/true);
+  if (!CXLPOOL_MUTANT("fence-lanes-stay")) CloseFenceLaneOf(host);
   backend_->Forget(host);
+}
+
+// The program may not have died yet, and is not waited for: it is looked again after a while. A
+// host that is back by then has its lane back, too. No host comes back in the middle of this:
+// Configure runs on the same lane.
+void FabricShell::CloseFenceLaneOf(const std::string& host) {
+  auto call = MakeStep([this, host] {
+    return Has(host) || lanes_.Close(FenceLaneOf(host), /*only_idle=*/true) ||
+           CXLPOOL_MUTANT("busy-fence-lane-stays");
+  });
+  call->retry = options_.recheck;
+  lanes_.Submit(backend_->LaneOf(kDeviceLane), std::move(call));
 }
 
 // A backend that is what it is shows devices that are no part of the pool as well.

@@ -110,6 +110,24 @@ absl::StatusOr<std::unique_ptr<FabricRig>> MakeCuttingRig() {
   return std::make_unique<BareRig>(FenceScope::kBinding);
 }
 
+// How many threads of this process run a lane of fences (FabricLanes::Open names them).
+size_t FenceLanes() {
+  size_t count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    count += name.rfind("fab-<fence>", 0) == 0 ? 1 : 0;
+  }
+  return count;
+}
+
+bool FenceLanesEnd() {
+  for (int i = 0; i < 1000 && FenceLanes() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return FenceLanes() == 0;
+}
+
 // A fence by the operator's program, on a switch that cannot fence; the rig is the power supply.
 class FenceProgramTest : public ::testing::Test {
  protected:
@@ -165,6 +183,29 @@ class FenceProgramTest : public ::testing::Test {
   absl::Status Fence() {
     return WaitForAnswer<absl::Status>(
         [&](auto done) { driver_->Fence("host-a", std::move(done)); });
+  }
+  // Host-a, where nothing is bound any more, is taken off the list, and forgotten when this
+  // returns.
+  void Leave() {
+    Power(false);
+    TopologyTables tables;
+    tables.devices = {{.id = "cmm-0",
+                       .serial = "serial-0",
+                       .capacity_bytes = 8 * kBareGranule,
+                       .granule_bytes = kBareGranule}};
+    tables.hosts = {{.id = "host-b"}};
+    const absl::Status configured = WaitForAnswer<absl::Status>(
+        [&](auto done) { driver_->Configure({.tables = tables, .known = {}}, std::move(done)); });
+    ASSERT_TRUE(configured.ok()) << configured;
+    size_t hosts = 0;
+    for (int i = 0; i < 1000 && hosts != 1; ++i) {
+      const auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
+          [&](auto done) { driver_->Discover(std::move(done)); });
+      ASSERT_TRUE(view.ok()) << view.status();
+      hosts = view->hosts.size();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ASSERT_EQ(hosts, 1u);
   }
   std::string Said() const {
     std::stringstream said;
@@ -233,7 +274,7 @@ class StuckFabric : public BareFabric {
   const std::shared_future<void> released_;
 };
 
-// As one that not even SIGKILL ends. The second caller's never begins.
+// As one that not even SIGKILL ends. The second caller's never begins. The lane outlives the host.
 TEST_F(FenceProgramTest, WhatDoesNotEndIsAnsweredFor) {
   Open("test $CXLPOOL_ACTION = off || exit 2", absl::Seconds(2));
   std::promise<void> release;
@@ -247,41 +288,18 @@ TEST_F(FenceProgramTest, WhatDoesNotEndIsAnsweredFor) {
     EXPECT_EQ(ReasonOf(fenced), "FENCE_FAILED") << fenced;
     EXPECT_NE(fenced.message().find(why), std::string::npos) << fenced;
   }
+  Leave();
+  EXPECT_EQ(FenceLanes(), 1u);
   release.set_value();
-}
-
-// How many threads of this process run a lane of fences (FabricLanes::Open names them).
-size_t FenceLanes() {
-  size_t count = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    std::getline(std::ifstream(task.path() / "comm"), name);
-    count += name.rfind("fab-<fence>", 0) == 0 ? 1 : 0;
-  }
-  return count;
+  EXPECT_TRUE(FenceLanesEnd());
 }
 
 TEST_F(FenceProgramTest, ItsLaneGoesWithTheHost) {
   Open("exit 3");
   EXPECT_EQ(ReasonOf(Fence()), "FENCE_FAILED");
   EXPECT_EQ(FenceLanes(), 1u);
-  Power(false);  // Nothing is bound there any more.
-  TopologyTables tables;
-  tables.devices = {{.id = "cmm-0",
-                     .serial = "serial-0",
-                     .capacity_bytes = 8 * kBareGranule,
-                     .granule_bytes = kBareGranule}};
-  tables.hosts = {{.id = "host-b"}};
-  const absl::Status configured = WaitForAnswer<absl::Status>(
-      [&](auto done) { driver_->Configure({.tables = tables, .known = {}}, std::move(done)); });
-  ASSERT_TRUE(configured.ok()) << configured;
-  for (int i = 0; i < 1000 && FenceLanes() > 0; ++i) {
-    const auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
-        [&](auto done) { driver_->Discover(std::move(done)); });
-    ASSERT_TRUE(view.ok()) << view.status();
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_EQ(FenceLanes(), 0u);
+  Leave();
+  EXPECT_TRUE(FenceLanesEnd());
 }
 
 TEST_F(FenceProgramTest, TheEndOfTheDriverEndsIt) {
