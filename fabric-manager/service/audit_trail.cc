@@ -143,10 +143,12 @@ void AuditTrail::Note(AuditEntry entry) {
 // One commit more or less than the limits is no matter; what is dropped is dropped for good, and
 // its last hash stays.
 AuditTrail::Step AuditTrail::Close(const std::function<Key()>& next_key, size_t max_dropped) {
-  step_ = {nullptr, {}, bounds_};
+  step_ = {nullptr, {}, bounds_, entries_.size()};
   if (entries_.empty()) return step_;
   AuditRow row;
   row.bytes = EncodeEntries(entries_);
+  entries_.clear();
+  row_bytes_ = 0;
   row.head = NextHead(bounds_.head, row.bytes);
   row.key = next_key();
   step_.bounds.head = row.head;
@@ -189,8 +191,10 @@ AuditBounds AuditTrail::Finish(bool durable) {
     bounds_ = step_.bounds;
   }
   step_ = {};
-  entries_.clear();
-  row_bytes_ = 0;
+  if (!durable || CXLPOOL_MUTANT("entries-planned-beside-are-lost")) {
+    entries_.clear();
+    row_bytes_ = 0;
+  }
   return bounds_;
 }
 

@@ -44,7 +44,7 @@ class AuditTrail {
   bool Follow(const AuditBounds& bounds, const std::vector<AuditRowPtr>& rows,
               const std::vector<uint64_t>& erased);
 
-  // An entry of the group under way. It is forgotten by Finish.
+  // An entry of the group that is planned.
   void Note(AuditEntry entry);
   size_t entries() const { return entries_.size(); }
   // How large the row of the group is about to be, at most.
@@ -55,11 +55,14 @@ class AuditTrail {
     AuditRowPtr row;           // Null: there is no entry, and nothing to do.
     std::vector<Key> dropped;  // Records that are erased with it.
     AuditBounds bounds;        // For the pool's record.
+    size_t entries = 0;        // In the row.
   };
-  // `max_dropped`: so many records at most.
+  // `max_dropped`: so many records at most. What is noted from here on is the next group's, which
+  // is closed after this one's Finish.
   Step Close(const std::function<Key()>& next_key, size_t max_dropped);
 
-  // The group was made durable, or undone. How the trail is now.
+  // The group that was closed was made durable; or it was undone, and with it all that was noted
+  // since. How the trail is now.
   AuditBounds Finish(bool durable);
 
   // What is durable: the rows from `first` to `last`, where they are kept, the oldest first. Any
@@ -81,10 +84,10 @@ class AuditTrail {
   std::deque<AuditRowPtr> rows_;
   size_t bytes_ = 0;  // Of `rows_`.
 
-  // The group under way.
+  // The group that is planned.
   std::vector<AuditEntry> entries_;
   size_t row_bytes_ = 0;
-  Step step_;
+  Step step_;  // Of the one that was closed.
 };
 
 }  // namespace cxlpool::fm

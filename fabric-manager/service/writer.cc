@@ -1,7 +1,6 @@
 #include "fabric-manager/service/writer.h"
 
 #include <algorithm>
-#include <future>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,28 +20,6 @@ namespace {
 constexpr uint64_t kIdBlock = 4096;
 constexpr size_t kTombstonesPerCommit = 64;
 constexpr size_t kLoneCallers = 2;
-
-// What the store takes in one commit, less what the Writer adds by itself: tombstones that expired,
-// and the pool's own record.
-StoreLimits LeftForChanges(StoreLimits limits) {
-  limits.max_batch_rows -= std::min<size_t>(limits.max_batch_rows / 4, 4096);
-  limits.max_batch_bytes -= std::min<size_t>(limits.max_batch_bytes / 4, 1 << 20);
-  return limits;
-}
-
-// What the view is to have of the Regions, in the order in which it wants them.
-void ListRegions(const Change& records, Publication& publication) {
-  publication.regions.reserve(records.size());
-  publication.tags.reserve(records.size());
-  for (const Item& item : records) {
-    const auto* region = std::get_if<RegionPtr>(&item);
-    if (region == nullptr) continue;
-    publication.regions.push_back({*region});
-    publication.tags.emplace_back((*region)->tag, *region);
-  }
-  std::sort(publication.regions.begin(), publication.regions.end(),
-            [](const auto& a, const auto& b) { return a.ComesBefore(b); });
-}
 
 // A store that refused a batch without changing anything goes on; see ports/store.h.
 bool ChangedNothing(const absl::Status& status) {
@@ -110,50 +87,6 @@ void Writer::SetFabric(const FabricCapabilities& fabric) {
   views_->SetFabric(fabric);
 }
 
-void Writer::Open(Listener listener, Done done) {
-  listener_ = std::move(listener);
-  Done lost = [this](absl::Status why) {
-    if (CXLPOOL_MUTANT("lost-store-goes-on")) return;
-    executor_->Post([this, why = std::move(why)] { Fail(why); });
-  };
-  store_->Follow(
-      {.on_owner = listener_.on_owner,
-       .on_image = [this](StoreImage image) { Await([&] { return Load(std::move(image)); }); },
-       .on_batch = [this](StoreBatch batch) { Await([&] { return Follow(std::move(batch)); }); }});
-  store_->Open(
-      std::move(lost), [this, done = std::move(done)](absl::StatusOr<StoreImage> image) mutable {
-        executor_->Post([this, image = std::move(image), done = std::move(done)]() mutable {
-          if (!image.ok()) return std::move(done)(image.status());
-          has_rivals_ = image->beat_interval > absl::ZeroDuration();
-          if (has_rivals_) Beat(image->beat_interval);
-          const StoreImage bounds = {.epoch = image->epoch,
-                                     .revision = image->revision,
-                                     .limits = image->limits,
-                                     .rows = {},
-                                     .beat_interval = {}};
-          absl::Status status = loaded_ ? absl::OkStatus() : Load(*std::move(image));
-          if (status.ok()) TakeUp(bounds);
-          std::move(done)(std::move(status));
-        });
-      });
-}
-
-// Runs `task` on the executor, and waits for it on the store's thread: so the store hands over no
-// more than is taken. An executor that has been stopped drops it.
-void Writer::Await(std::function<absl::Status()> task) {
-  std::promise<absl::Status> done;
-  std::future<absl::Status> future = done.get_future();
-  executor_->Post([&task, done = std::move(done)]() mutable { done.set_value(task()); });
-  future.wait();
-  absl::Status status;
-  try {
-    status = future.get();
-  } catch (const std::future_error&) {
-    return;
-  }
-  if (!status.ok()) Fail(status);
-}
-
 // From here on nothing is durable any more, and nothing is planned.
 void Writer::Fail(const absl::Status& why) {
   if (std::exchange(failed_, true)) return;
@@ -165,136 +98,6 @@ void Writer::Beat(absl::Duration interval) {
   if (failed_) return;
   store_->Beat();
   executor_->PostAfter(interval, [this, interval] { Beat(interval); });
-}
-
-// The store is ours, at the revision of the state.
-void Writer::TakeUp(const StoreImage& image) {
-  CXLPOOL_CHECK(image.revision == revision_, "the store is at revision ", image.revision,
-                ", the state at ", revision_);
-  limits_ = LeftForChanges(image.limits);
-  max_batch_rows_ = image.limits.max_batch_rows;
-  // A group is full once it has half of what there is (CommitIsFull): the other half, but for the
-  // pool's own record, is there for whatever plan comes next.
-  context_.max_items = std::max<size_t>(limits_.max_batch_rows / 2, 2) - 1;
-  epoch_ = image.epoch;
-  next_id_ = meta_.next_id;
-  context_.hold_reason = meta_.hold_reason;
-}
-
-// Makes the state of what the store has. Records that do not make a sound pool are DATA_LOSS: going
-// on with some of them might give bytes to two owners.
-absl::Status Writer::Load(StoreImage image) {
-  if (std::exchange(loaded_, true)) {
-    return absl::UnavailableError(
-        "another manager committed faster than this one followed: starting anew, to read all");
-  }
-  revision_ = image.revision;
-  watch_->Reset(revision_);
-  const absl::StatusOr<Change> decoded = DecodeAll(std::move(image.rows), meta_);
-  if (!decoded.ok()) return decoded.status();
-  const Change& records = *decoded;
-  Publication publication;
-  // Beside the indices where that is worth a thread, else in get().
-  const auto launch = records.size() < kRecordsPerThread
-                          ? std::launch::deferred
-                          : std::launch::async | std::launch::deferred;
-  std::future<void> listed = std::async(launch, [&] { ListRegions(records, publication); });
-  const absl::Status status = state_.Restore(records);
-  listed.get();
-  if (!status.ok()) {
-    return absl::DataLossError(
-        absl::StrCat("the store's records do not make a sound pool: ", status.message(),
-                     "; check and repair them, or restore a backup (docs/operations.md, Damage; "
-                     "where they are in etcd, docs/replicated.md, Damage)"));
-  }
-  meters_.audit_chain_ok = trail_.Load(meta_.audit, records);
-  PublishLoaded(records, publication);
-  return absl::OkStatus();
-}
-
-// Takes in what another manager committed: many changes at once, of which only the last of each
-// record is left. So bytes, names and hosts go over in three steps: what Regions had is given up,
-// then what they are made of changes, then they have what they have now. A host whose identity goes
-// over to another one is retired in between, so that no order of theirs gives it to two: two hosts
-// may even have swapped. Watchers of that manager find here what came after the last that they saw.
-absl::Status Writer::Follow(StoreBatch batch) {
-  Change gone, made_of, regions;
-  std::vector<AuditRowPtr> rows;
-  for (const Row& row : batch.puts) {
-    auto record = DecodeRecord(row.key, row.value);
-    if (!record.ok()) return record.status();
-    if (auto* meta = std::get_if<PoolMeta>(&*record)) {
-      meta_ = std::move(*meta);
-      continue;
-    }
-    Item& item = std::get<Item>(*record);
-    if (const auto* audit = std::get_if<AuditRowPtr>(&item)) {
-      rows.push_back(*audit);
-      continue;
-    }
-    if (state_.IsRegion(row.key)) gone.push_back(Erased{row.key});
-    const auto* host = std::get_if<Host>(&item);
-    if (host != nullptr && !CXLPOOL_MUTANT("identity-goes-over-at-once")) {
-      const Host* known = state_.FindHost(host->id);
-      const bool lets_go = known != nullptr && !known->retired &&
-                           (host->retired || host->identity != known->identity);
-      if (lets_go) {
-        gone.push_back(*known);
-        std::get<Host>(gone.back()).retired = true;
-      }
-    }
-    const auto* region = std::get_if<RegionPtr>(&item);
-    const auto* tombstone = std::get_if<Tombstone>(&item);
-    const bool is = region != nullptr || tombstone != nullptr;
-    if (is) {
-      const RegionPtr& now = region != nullptr ? *region : tombstone->region;
-      if (now->revision > revision_) events_.push_back({now->revision, now, region == nullptr});
-    }
-    (is ? regions : made_of).push_back(std::move(item));
-  }
-  bool ends_known = true;  // Whether each Region that is gone has left a tombstone.
-  for (const uint64_t key : batch.erases) {
-    ends_known &= state_.FindRegion(key) == nullptr || CXLPOOL_MUTANT("followed-end-is-silent");
-    if (state_.IsRegion(key)) {
-      gone.push_back(Erased{key});
-    } else if (state_.IsNamed(key)) {
-      made_of.push_back(Erased{key});
-    }
-  }
-  // What is replaced by another of its name goes first; of what comes, devices.
-  const auto rank = [](const Item& item) {
-    return std::holds_alternative<Erased>(item) ? 0 : std::holds_alternative<Device>(item) ? 1 : 2;
-  };
-  std::stable_sort(made_of.begin(), made_of.end(),
-                   [&](const Item& a, const Item& b) { return rank(a) < rank(b); });
-  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a->key < b->key; });
-  for (Change* change : {&gone, &made_of, &regions}) {
-    auto inverse = state_.Apply(*change);
-    if (!inverse.ok()) {
-      return absl::InternalError(absl::StrCat("revision ", batch.revision,
-                                              " cannot be followed: ", inverse.status().message()));
-    }
-    changes_.push_back(std::move(*change));
-    inverses_.push_back(*std::move(inverse));
-  }
-  // It has to have every row, whatever is wrong with one of before: it may go on from the last.
-  const bool sound = (!meters_.audit_chain_ok && CXLPOOL_MUTANT("flawed-trail-is-not-followed")) ||
-                     trail_.Follow(meta_.audit, rows, batch.erases);
-  meters_.audit_chain_ok = meters_.audit_chain_ok && sound;
-  revision_ = batch.revision;
-  PublishView();
-  std::sort(events_.begin(), events_.end(),
-            [](const auto& a, const auto& b) { return a.revision < b.revision; });
-  if (ends_known) {
-    watch_->Publish(std::move(events_));
-    watch_->Advance(revision_);
-  } else {  // Watchers cannot be told how it ended: they have to begin anew.
-    watch_->Reset(revision_);
-  }
-  changes_.clear();
-  inverses_.clear();
-  events_.clear();
-  return absl::OkStatus();
 }
 
 void Writer::Submit(Audit audit, PlanFn plan, DoneWith<Committed> done) {
@@ -332,8 +135,9 @@ void Writer::SubmitBatch(Audit audit, size_t count, PlanItemFn plan, OutcomesDon
 void Writer::Enqueue(std::unique_ptr<Pending> pending) {
   {
     MutexLock lock(inbox_mutex_);
+    inbox_items_ += pending->count - pending->next;
     inbox_.push_back(std::move(pending));
-    if (pump_posted_) return;
+    if (pump_posted_ || (store_is_busy_ && inbox_items_ < options_.plan_ahead)) return;
     pump_posted_ = true;
   }
   // Who comes meanwhile joins the next group.
@@ -349,7 +153,7 @@ uint64_t Writer::NextId() {
   while (taken(next_id_) && !CXLPOOL_MUTANT("ids-of-strays-are-given-out")) ++next_id_;
   if (!CXLPOOL_MUTANT("ids-not-durable") && next_id_ >= meta_.next_id) {
     meta_.next_id = next_id_ + kIdBlock;
-    puts_[kPoolKey] = EncodePool(meta_);
+    group_.puts[kPoolKey] = EncodePool(meta_);
   }
   return next_id_++;
 }
@@ -384,11 +188,11 @@ void Writer::PlanAll(Pending& pending) {
     // What only the trail tells rests on the commit, too.
     const bool has_entry =
         trail_.row_bytes() != noted_bytes && !CXLPOOL_MUTANT("done-without-its-entry");
-    if (!changes_.empty() || group_commits_.has_value() || has_entry) {
+    if (!group_.changes.empty() || group_.commits.has_value() || has_entry) {
       planned.first_dependent = std::min(planned.first_dependent, answered);
     }
   }
-  group_.push_back(std::move(planned));
+  group_.planned.push_back(std::move(planned));
 }
 
 // Notes at each Region that changes since when it is in its state.
@@ -416,8 +220,8 @@ absl::StatusOr<Committed> Writer::PlanOne(Audit audit, absl::StatusOr<Proposal> 
     trail_.Note(std::move(refusal));
   }
   if (proposal->commits) {
-    puts_[kPoolKey] = EncodePool(meta_);
-    group_commits_ = audit.action;
+    group_.puts[kPoolKey] = EncodePool(meta_);
+    group_.commits = audit.action;
   }
   if (proposal->change.empty()) {
     // What was done outside the records is told all the same, at a revision of its own as any
@@ -429,15 +233,15 @@ absl::StatusOr<Committed> Writer::PlanOne(Audit audit, absl::StatusOr<Proposal> 
     return committed;
   }
   absl::InlinedVector<std::string, 2> values;
-  size_t bytes = put_bytes_;
-  bool too_large = puts_.size() + proposal->change.size() > limits_.max_batch_rows;
+  size_t bytes = group_.put_bytes;
+  bool too_large = group_.puts.size() + proposal->change.size() > limits_.max_batch_rows;
   for (const Item& item : proposal->change) {
     values.push_back(std::holds_alternative<Erased>(item) ? std::string() : encode_(item));
     bytes += values.back().size();
     too_large |= values.back().size() > limits_.max_row_bytes;
   }
   if ((too_large || bytes > limits_.max_batch_bytes) && !CXLPOOL_MUTANT("group-without-bound")) {
-    return ChangeTooLarge(puts_.size() + proposal->change.size(), bytes, limits_);
+    return ChangeTooLarge(group_.puts.size() + proposal->change.size(), bytes, limits_);
   }
   auto inverse = state_.Apply(proposal->change);
   if (!inverse.ok()) {
@@ -447,25 +251,25 @@ absl::StatusOr<Committed> Writer::PlanOne(Audit audit, absl::StatusOr<Proposal> 
   revision_ = committed.revision = revision;
   for (size_t i = 0; i < proposal->change.size(); ++i) {
     const Item& item = proposal->change[i];
-    std::string& put = puts_[KeyOf(item)];
-    put_bytes_ -= put.size();
+    std::string& put = group_.puts[KeyOf(item)];
+    group_.put_bytes -= put.size();
     put = std::move(values[i]);
-    put_bytes_ += put.size();
+    group_.put_bytes += put.size();
     if (const auto* region = std::get_if<RegionPtr>(&item)) {
       // A Region that keeps its revision did not change: it only remembers one more request.
-      if ((*region)->revision == revision) events_.push_back({revision, *region, false});
+      if ((*region)->revision == revision) group_.events.push_back({revision, *region, false});
     } else if (const auto* gone = std::get_if<Tombstone>(&item);
                gone != nullptr && !CXLPOOL_MUTANT("watch-loses-an-event")) {
-      events_.push_back({revision, gone->region, true});
+      group_.events.push_back({revision, gone->region, true});
     }
   }
   for (const Item& item : *inverse) {
     const auto* before = std::get_if<RegionPtr>(&item);
-    undurable_.try_emplace(KeyOf(item), before == nullptr ? nullptr : *before);
+    group_.undurable.try_emplace(KeyOf(item), before == nullptr ? nullptr : *before);
   }
   NoteDone(std::move(audit), *proposal, *inverse, revision);
-  changes_.push_back(std::move(proposal->change));
-  inverses_.push_back(*std::move(inverse));
+  group_.changes.push_back(std::move(proposal->change));
+  group_.inverses.push_back(*std::move(inverse));
   return committed;
 }
 
@@ -482,14 +286,15 @@ void Writer::NoteDone(Audit audit, const Proposal& proposal, const Change& inver
 // is left to the one that was let in last, which is as much as any plan may have
 // (PlanContext::max_items).
 bool Writer::CommitIsFull() const {
-  return puts_.size() > limits_.max_batch_rows / 2 || put_bytes_ > limits_.max_batch_bytes / 2 ||
+  return group_.puts.size() > limits_.max_batch_rows / 2 ||
+         group_.put_bytes > limits_.max_batch_bytes / 2 ||
          trail_.row_bytes() > limits_.max_row_bytes / 2;
 }
 
 // Whether `more` items are to wait for the next commit. A batch is not begun where it is sure to be
 // parted.
-bool Writer::GroupIsFull(size_t planned, size_t more) const {
-  return planned + more > options_.max_group || CommitIsFull();
+bool Writer::GroupIsFull(size_t more) const {
+  return group_.items + more > options_.max_group || CommitIsFull();
 }
 
 // A store that is full refuses every change for as long as it is.
@@ -500,165 +305,219 @@ void Writer::TellWhetherFull(const absl::Status& committed) {
   if (listener_.on_space != nullptr) listener_.on_space(committed);
 }
 
-// Runs while pump_posted_ is set, which keeps everybody else from posting another.
+// Plans what waits, and makes it durable unless the store is busy. Runs while pump_posted_ is set,
+// which keeps everybody else from posting another.
 void Writer::Pump() {
-  if (committing_) return;
   {
     MutexLock lock(inbox_mutex_);
     for (auto& pending : inbox_) queue_.push_back(std::move(pending));
     inbox_.clear();
-    if (queue_.empty()) {
+    inbox_items_ = 0;
+    if (queue_.empty() && (committing_.has_value() || group_.planned.empty())) {
       pump_posted_ = false;
       return;
     }
   }
-  base_revision_ = revision_;
+  PlanQueue();
+  if (committing_.has_value()) {
+    {
+      MutexLock lock(inbox_mutex_);
+      const bool is_full = !queue_.empty();  // What is left of it is for after the commit.
+      pump_posted_ = is_full || inbox_items_ >= options_.plan_ahead;
+      if (is_full || !pump_posted_) return;
+    }
+    executor_->Post([this] { Pump(); });
+    return;
+  }
+  if (group_.changes.empty() && group_.puts.empty() && trail_.row_bytes() == 0) {
+    Tell({absl::OkStatus(), std::exchange(group_, {}).planned, {}});
+    PublishVolatile();
+    executor_->Post([this] { Pump(); });
+    return;
+  }
+  CommitGroup();
+  {
+    MutexLock lock(inbox_mutex_);
+    store_is_busy_ = true;
+    pump_posted_ = !queue_.empty() || inbox_items_ >= options_.plan_ahead;
+    if (!pump_posted_) return;
+  }
+  executor_->Post([this] { Pump(); });
+}
+
+// Plans what is queued into the group, until that is full. A group that was begun while the store
+// was busy also ends once the store is free, or the store would wait; but not before it has half
+// as much as the group before it, or groups would become ever smaller.
+void Writer::PlanQueue() {
+  const bool ahead = committing_.has_value() || !group_.planned.empty();
+  const auto is_due = [&] {
+    const bool waits = committing_.has_value() && !store_has_answered_;
+    return ahead && !waits && group_.items >= last_items_ / 2;
+  };
+  if (group_.planned.empty()) group_.base_revision = revision_;
   context_.now = clock_->Now();
-  for (size_t planned = 0; !queue_.empty();) {
+  while (!queue_.empty()) {
     const size_t more = queue_.front()->count - queue_.front()->next;
-    if (planned > 0 && GroupIsFull(planned, more)) break;
+    if (group_.items > 0 && (GroupIsFull(more) || is_due())) break;
     std::unique_ptr<Pending> pending = std::move(queue_.front());
     queue_.pop_front();
-    planned += more;
     if (failed_) {
       Planned closed = Begin(*pending);
       closed.answers = Outcomes(more, StoreFailed(absl::UnavailableError("the store is closed")));
       Answer(std::move(closed), absl::OkStatus());
       continue;
     }
+    group_.items += more;
     PlanAll(*pending);
     if (pending->next == pending->count) continue;
     // The rest of a batch. It keeps its place: what was asked for later comes later.
     queue_.push_front(std::move(pending));
     break;
   }
-  if (changes_.empty() && puts_.empty() && trail_.row_bytes() == 0) {
-    Tell(FinishGroup(absl::OkStatus()));
-    executor_->Post([this] { Pump(); });
-    return;
-  }
+}
+
+// Hands the group to the store. What readers are to see of it is prepared while the store works,
+// and before another group changes the state.
+void Writer::CommitGroup() {
   // Only ids, or refusals: still a commit of its own revision.
-  if (revision_ == base_revision_) {
+  if (revision_ == group_.base_revision) {
     ++revision_;
     // It says so, or nobody could tell its revision from that of a change without a record.
     if (trail_.row_bytes() == 0 && !CXLPOOL_MUTANT("commits-of-nothing-have-no-row")) {
       trail_.Note({.time = context_.now,
                    .who = "manager",
-                   .method = group_commits_.value_or("reserve-ids"),
+                   .method = group_.commits.value_or("reserve-ids"),
                    .revision = revision_});
     }
   }
   ForgetExpired();
   CloseAudit();
   StoreBatch batch{.epoch = epoch_,
-                   .base_revision = base_revision_,
+                   .base_revision = group_.base_revision,
                    .revision = revision_,
                    .puts = {},
                    .erases = {}};
-  for (auto& [key, value] : puts_) {
+  for (auto& [key, value] : group_.puts) {
     if (value.empty()) {
       batch.erases.push_back(key);
     } else {
       batch.puts.push_back({key, std::move(value)});
     }
   }
-  CXLPOOL_CHECK(revision_ > base_revision_, "a commit of revision ", revision_, " on revision ",
-                base_revision_, " would be none");
-  committing_ = true;
+  CXLPOOL_CHECK(revision_ > group_.base_revision, "a commit of revision ", revision_,
+                " on revision ", group_.base_revision, " would be none");
+  group_.revision = revision_;
+  group_.time = context_.now;
+  last_items_ = group_.items;
+  committing_ = std::exchange(group_, {});
+  Group& group = *committing_;
+  store_has_answered_ = false;
   // A lone caller's answer is worth no other thread's waking; many answers are.
-  const bool lone = group_.size() <= kLoneCallers;
-  if (CXLPOOL_MUTANT("ack-before-commit")) Tell({absl::OkStatus(), std::exchange(group_, {}), {}});
-  if (CXLPOOL_MUTANT("publish-before-commit")) PublishGroup();
-  if (CXLPOOL_MUTANT("act-before-commit")) listener_.on_committed(changes_);
-  meters_.commit_group_size.Observe(static_cast<double>(group_.size()));
+  const bool lone = group.planned.size() <= kLoneCallers;
+  meters_.commit_group_size.Observe(static_cast<double>(group.planned.size()));
+  if (CXLPOOL_MUTANT("ack-before-commit")) {
+    Tell({absl::OkStatus(), std::exchange(group.planned, {}), {}});
+  }
+  if (CXLPOOL_MUTANT("publish-before-commit")) {
+    PrepareView(group);
+    PublishGroup(group);
+  }
+  if (CXLPOOL_MUTANT("act-before-commit")) listener_.on_committed(group.changes);
   const absl::Duration began = clock_->Elapsed();
   store_->Commit(std::move(batch), [this, lone, began](absl::Status status) {
     meters_.commit_duration.Observe(clock_->Elapsed() - began);
     if (!status.ok()) meters_.commit_failures.Add();
+    store_has_answered_ = true;
     Task finish = [this, status = std::move(status)] {
-      CXLPOOL_CHECK(committing_, "the store answered one commit twice");
-      committing_ = false;
+      CXLPOOL_CHECK(committing_.has_value(), "the store answered one commit twice");
       TellWhetherFull(status);
       Finished finished = FinishGroup(status);
+      {
+        MutexLock lock(inbox_mutex_);
+        store_is_busy_ = false;
+        pump_posted_ = true;
+      }
       Pump();  // The next group is made durable while this one is answered.
       Tell(std::move(finished));
       views_->CatchUp();
     };
     lone ? executor_->RunOrPost(std::move(finish)) : executor_->Post(std::move(finish));
   });
+  if (!CXLPOOL_MUTANT("planned-beside-is-shown")) PrepareView(group);
 }
 
 // Erases tombstones that have been kept long enough: more than this group can have buried, so that
 // they never pile up; but no more than there is room for beside the pool's own record and the audit
 // row.
 void Writer::ForgetExpired() {
-  const size_t room = max_batch_rows_ - std::min(max_batch_rows_, puts_.size() + 2);
+  const size_t room = max_batch_rows_ - std::min(max_batch_rows_, group_.puts.size() + 2);
   const Change expired = state_.ExpiredTombstones(
-      clock_->Now(), std::min(room, kTombstonesPerCommit + changes_.size()));
+      clock_->Now(), std::min(room, kTombstonesPerCommit + group_.changes.size()));
   if (expired.empty()) return;
   auto inverse = state_.Apply(expired);
   if (!inverse.ok()) return;
-  for (const Item& item : expired) puts_[KeyOf(item)].clear();
-  changes_.push_back(expired);
-  inverses_.push_back(*std::move(inverse));
+  for (const Item& item : expired) group_.puts[KeyOf(item)].clear();
+  group_.changes.push_back(expired);
+  group_.inverses.push_back(*std::move(inverse));
 }
 
 // The group's row, and with it where the trail now ends, into the same commit.
 void Writer::CloseAudit() {
-  const size_t room = max_batch_rows_ - std::min(max_batch_rows_, puts_.size() + 2);
+  const size_t room = max_batch_rows_ - std::min(max_batch_rows_, group_.puts.size() + 2);
   const AuditTrail::Step step = trail_.Close(context_.next_id, room);
   if (step.row == nullptr) return;
   if (!CXLPOOL_MUTANT("audit-row-outside-transaction")) {
-    puts_[step.row->key] = EncodeItem(step.row);
+    group_.puts[step.row->key] = EncodeItem(step.row);
   }
-  for (const Key key : step.dropped) puts_[key].clear();
+  for (const Key key : step.dropped) group_.puts[key].clear();
+  group_.audit_entries = step.entries;
   meta_.audit = step.bounds;
-  puts_[kPoolKey] = EncodePool(meta_);
+  group_.puts[kPoolKey] = EncodePool(meta_);
 }
 
-// Takes the group off the writer: applied and published, or undone.
+// Takes the group off the writer that the store was busy with: published, or undone. What was
+// planned meanwhile rests on it, and shares its failure.
 Writer::Finished Writer::FinishGroup(const absl::Status& status) {
-  CXLPOOL_CHECK(changes_.size() == inverses_.size(), "a group of ", changes_.size(),
-                " changes has ", inverses_.size(), " ways back");
-  if (!CXLPOOL_MUTANT("apply-failed-commit") && !status.ok()) {
-    for (auto inverse = inverses_.rbegin(); inverse != inverses_.rend(); ++inverse) {
-      const auto undone = state_.Apply(*inverse);
-      if (undone.ok()) continue;
-      // The state is ahead of the store: begin again from what is durable.
-      Fail(undone.status());
-    }
-    // Ids of the failed group stay given out; the next group writes the bound again.
-    revision_ = base_revision_;
-    meta_.next_id = next_id_;
-    meta_.audit = trail_.Finish(false);
-    changes_.clear();
-    PublishView();
-    // A refusal that changed nothing is the caller's to hear, and no reason to end.
-    if (!ChangedNothing(status) || CXLPOOL_MUTANT("refused-batch-is-fatal")) {
-      Fail(status);
-    }
-  } else {
-    CountGroup();
-    meters_.audit_entries.Add(trail_.entries());
+  Group group = *std::exchange(committing_, std::nullopt);
+  if (status.ok() || CXLPOOL_MUTANT("apply-failed-commit")) {
+    meters_.audit_entries.Add(group.audit_entries);
     meta_.audit = trail_.Finish(true);
     // Before the view: a watcher that begins at a revision of a view finds it known.
-    watch_->Advance(revision_);
-    if (!changes_.empty()) {
-      PublishGroup();
-    } else if (!stale_hosts_.empty() || stale_infos_ || stale_laid_down_) {
-      PublishView();
-    }
+    watch_->Advance(group.revision);
+    if (CXLPOOL_MUTANT("planned-beside-is-shown")) PrepareView(group);
+    PublishGroup(group);
+    PublishVolatile();
+    return {status, std::move(group.planned), std::move(group.changes)};
   }
-  Finished finished{status, std::move(group_), std::move(changes_)};
-  group_.clear();
-  changes_.clear();
-  inverses_.clear();
-  undurable_.clear();
-  puts_.clear();
-  group_commits_.reset();
-  put_bytes_ = 0;
-  events_.clear();
-  return finished;
+  if (!CXLPOOL_MUTANT("planned-beside-stays")) {
+    Undo(group_);
+    for (Planned& planned : group_.planned) {
+      planned.first_dependent = 0;
+      group.planned.push_back(std::move(planned));
+    }
+    group_ = {};
+  }
+  Undo(group);
+  // Ids of the failed group stay given out; the next group writes the bound again.
+  revision_ = group.base_revision;
+  meta_.next_id = next_id_;
+  meta_.audit = trail_.Finish(false);
+  ForgetPrepared();
+  PublishVolatile();
+  // A refusal that changed nothing is the caller's to hear, and no reason to end.
+  if (!ChangedNothing(status) || CXLPOOL_MUTANT("refused-batch-is-fatal")) Fail(status);
+  return {status, std::move(group.planned), {}};
+}
+
+void Writer::Undo(const Group& group) {
+  CXLPOOL_CHECK(group.changes.size() == group.inverses.size(), "a group of ", group.changes.size(),
+                " changes has ", group.inverses.size(), " ways back");
+  for (auto inverse = group.inverses.rbegin(); inverse != group.inverses.rend(); ++inverse) {
+    const auto undone = state_.Apply(*inverse);
+    if (undone.ok()) continue;
+    // The state is ahead of the store: begin again from what is durable.
+    Fail(undone.status());
+  }
 }
 
 void Writer::Tell(Finished finished) {
@@ -683,12 +542,23 @@ void Writer::Answer(Planned planned, const absl::Status& status) {
   if (batch.unanswered == 0) std::move(batch.done)(std::move(batch.outcomes));
 }
 
+bool Writer::IsDurable(Key key) const {
+  return !group_.undurable.contains(key) &&
+         !(committing_.has_value() && committing_->undurable.contains(key));
+}
+
 RegionPtr Writer::Durable(Key key) const {
-  const auto before = undurable_.find(key);
-  const bool planned = CXLPOOL_MUTANT("act-before-commit") || before == undurable_.end();
-  if (!planned) return before->second;
-  const RegionPtr* now = state_.FindRegion(key);
-  return now == nullptr ? nullptr : *now;
+  const auto before = [&](const Group& group) -> const RegionPtr* {
+    const auto found = group.undurable.find(key);
+    return found == group.undurable.end() ? nullptr : &found->second;
+  };
+  const RegionPtr* durable = nullptr;
+  if (committing_.has_value() && !CXLPOOL_MUTANT("planned-on-counts-as-durable")) {
+    durable = before(*committing_);
+  }
+  if (durable == nullptr) durable = before(group_);
+  if (durable == nullptr || CXLPOOL_MUTANT("act-before-commit")) durable = state_.FindRegion(key);
+  return durable == nullptr ? nullptr : *durable;
 }
 
 }  // namespace cxlpool::fm

@@ -3,7 +3,8 @@
 //
 // A group is applied while it is planned, so that its members see each other, and undone as a
 // whole if the commit fails. Nobody outside hears of a change, or of a refusal that rests on one,
-// before the commit.
+// before the commit. While the store is busy with a group the next one is planned, if enough waits
+// to be worth it; it rests on the first, and is undone with it. The store has one commit at a time.
 //
 // Submit: any thread that holds no lock which an answer takes, for the answer may come before it
 // returns. Everything else: the executor.
@@ -73,7 +74,10 @@ class Writer {
   struct Options {
     size_t max_queue = 16384;  // Items not yet answered; a batch has several.
     size_t max_group = 1024;   // Items in one commit.
-    FabricRules fabric = {};   // Of the driver: FabricSettings::rules.
+    // While the store is busy, planning goes on once so many items wait: for fewer it is not worth
+    // waking a thread, and they would be a small commit of their own.
+    size_t plan_ahead = 64;
+    FabricRules fabric = {};  // Of the driver: FabricSettings::rules.
     Policy default_policy = Policy::kPack;
     AuditLimits audit = {};
     std::function<Uuid()> make_tag = nullptr;  // Of new Regions; null: random ones.
@@ -122,7 +126,7 @@ class Writer {
   RegionPtr Durable(Key key) const;
   // Whether the record in state() is the durable one: no commit under way changes it. On the
   // executor.
-  bool IsDurable(Key key) const { return !undurable_.contains(key); }
+  bool IsDurable(Key key) const;
 
   // What the pool is made of, as the last commit that succeeded left it. On the executor.
   const TopologyTables& DurableTables() const { return laid_down_->tables; }
@@ -177,6 +181,26 @@ class Writer {
     size_t first_item = 0;
   };
 
+  // What is planned together and made durable in one commit.
+  struct Group {
+    std::vector<Planned> planned;
+    size_t items = 0;  // Answers in it.
+    std::vector<Change> changes;
+    std::vector<Change> inverses;
+    absl::flat_hash_map<Key, RegionPtr> undurable;  // What it changes, as it was before.
+    absl::btree_map<Key, std::string> puts;  // Rows go to the store in order. Empty value: erase.
+    size_t put_bytes = 0;                    // Of the values in `puts`.
+    // What the last proposal that wants a commit, though it changes nothing, wants it for.
+    std::optional<std::string> commits;
+    std::vector<WatchEvent> events;
+    uint64_t base_revision = 0;
+    // Once it is closed:
+    uint64_t revision = 0;
+    absl::Time time;
+    size_t audit_entries = 0;
+    std::vector<std::pair<RegionPtr, RegionPtr>> steps;  // Regions that it changed: before, after.
+  };
+
   // A group that is through; its changes are empty if it was undone.
   struct Finished {
     absl::Status status;
@@ -185,10 +209,12 @@ class Writer {
   };
 
   void Enqueue(std::unique_ptr<Pending> pending);
-  bool GroupIsFull(size_t planned, size_t more) const;
+  bool GroupIsFull(size_t more) const;
   bool CommitIsFull() const;
   void TellWhetherFull(const absl::Status& committed);
   void Pump();
+  void PlanQueue();
+  void CommitGroup();
   void ForgetExpired();
   void CloseAudit();
   Planned Begin(Pending& pending);
@@ -198,7 +224,7 @@ class Writer {
                                     uint64_t revision);
   void NoteDone(Audit audit, const Proposal& proposal, const Change& inverse, uint64_t revision);
   Finished FinishGroup(const absl::Status& status);
-  void CountGroup();
+  void Undo(const Group& group);
   void Tell(Finished finished);
   void Answer(Planned planned, const absl::Status& status);
   absl::Status Load(StoreImage image);
@@ -210,13 +236,16 @@ class Writer {
   uint64_t NextId();
 
   // What readers are shown: after each commit, after the load, and of what is not durable.
-  void PublishGroup();
-  void PublishLoaded(const Change& records, Publication& publication);
-  void Publish(Publication& publication);
-  void PublishView();
+  void PrepareView(Group& group);
+  void PublishGroup(Group& group);
+  void PublishVolatile();
+  void PublishLoaded(const Change& records);
+  void Prepare();
+  void Publish();
+  void ForgetPrepared();
   void ReadInfos();
-  void ReadNumbers(Publication& publication);
-  void NoteScarce(Publication& publication);
+  void ReadNumbers();
+  void NoteScarce();
   std::shared_ptr<const HostView> LookAtHost(const Host& host) const;
 
   const Options options_;
@@ -230,10 +259,14 @@ class Writer {
   mutable Meters meters_;          // No part of what the Writer is.
   std::atomic<size_t> queued_{0};  // Items not yet answered.
 
-  // Submissions not yet planned. While a group is being committed nobody is woken for more.
+  // Submissions not yet planned. While the store is busy nobody is woken for less than
+  // Options.plan_ahead.
   Mutex inbox_mutex_;
   std::vector<std::unique_ptr<Pending>> inbox_ ABSL_GUARDED_BY(inbox_mutex_);
-  bool pump_posted_ ABSL_GUARDED_BY(inbox_mutex_) = false;  // Or a commit is under way.
+  size_t inbox_items_ ABSL_GUARDED_BY(inbox_mutex_) = 0;
+  bool store_is_busy_ ABSL_GUARDED_BY(inbox_mutex_) = false;
+  // Or no more can be planned before the commit under way has ended.
+  bool pump_posted_ ABSL_GUARDED_BY(inbox_mutex_) = false;
 
   // On the executor.
   PoolState state_;
@@ -247,14 +280,15 @@ class Writer {
   size_t max_batch_rows_ = 0;  // Of a commit, with what the Writer adds by itself.
   bool failed_ = false;
   bool loaded_ = false;
-  bool committing_ = false;
   bool store_is_full_ = false;
   std::deque<std::unique_ptr<Pending>> queue_;
 
-  Publication publication_;            // Empty between; its room is used again.
+  // What readers are shown next: prepared from the state that they are to see, and handed over once
+  // that is durable. Empty between; its room is used again.
+  Publication publication_;
   std::set<std::string> stale_hosts_;  // Runtime changed since the last view.
   std::shared_ptr<const Topology> topology_ = std::make_shared<const Topology>();
-  std::shared_ptr<const LaidDown> laid_down_ = std::make_shared<const LaidDown>();
+  std::shared_ptr<const LaidDown> laid_down_ = std::make_shared<const LaidDown>();  // Durable.
   std::map<std::string, std::string> unseen_devices_;
   bool stale_laid_down_ = true;  // An entry of the topology changed since the last view.
   std::shared_ptr<const ScarceSince> scarce_since_ = std::make_shared<const ScarceSince>();
@@ -268,17 +302,11 @@ class Writer {
 
   AuditTrail trail_;
 
-  // The group under way.
-  std::vector<Planned> group_;
-  std::vector<Change> changes_;
-  std::vector<Change> inverses_;
-  absl::flat_hash_map<Key, RegionPtr> undurable_;  // What it changes, as it was before.
-  absl::btree_map<Key, std::string> puts_;  // Rows go to the store in order. Empty value: erase.
-  // What the last proposal that wants a commit, though it changes nothing, wants it for.
-  std::optional<std::string> group_commits_;
-  size_t put_bytes_ = 0;  // Of the values in puts_.
-  std::vector<WatchEvent> events_;
-  uint64_t base_revision_ = 0;
+  Group group_;                      // That is being planned.
+  std::optional<Group> committing_;  // That the store is busy with: `group_` rests on it.
+  size_t last_items_ = 0;            // Of the group before.
+  // Set before the end of the commit is posted, so that who plans meanwhile makes an end.
+  std::atomic<bool> store_has_answered_{false};
 };
 
 }  // namespace cxlpool::fm

@@ -58,60 +58,76 @@ bool IsLaidDown(const Item& item) {
 
 }  // namespace
 
-// What the group made of each Region, now that it is durable.
-void Writer::CountGroup() {
-  for (const auto& [key, before] : undurable_) {
-    if (before == nullptr) continue;
-    const RegionPtr* after = state_.FindRegion(key);
-    meters_.CountRungs(*before, after == nullptr ? nullptr : after->get(), context_.now);
+// The group is durable: what it made of each Region is counted, and readers and watchers are shown
+// what was prepared.
+void Writer::PublishGroup(Group& group) {
+  for (const auto& [before, after] : group.steps) {
+    meters_.CountRungs(*before, after.get(), group.time);
   }
+  Publish();
+  watch_->Publish(std::move(group.events));
 }
 
-void Writer::PublishGroup() {
-  PublishView();
-  watch_->Publish(std::move(events_));
-}
-
-// As PublishView; but what the records say is what there is.
-void Writer::PublishLoaded(const Change& records, Publication& publication) {
+// As PrepareView; but what the records say is what there is.
+void Writer::PublishLoaded(const Change& records) {
   stale_numbers_ = true;
   for (const Item& item : records) {
     if (const auto* host = std::get_if<Host>(&item)) {
-      publication.hosts.push_back(LookAtHost(*host));
+      publication_.hosts.push_back(LookAtHost(*host));
     } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
-      publication.ends.push_back(EndOf(*tombstone));
+      publication_.ends.push_back(EndOf(*tombstone));
     }
   }
-  std::sort(publication.ends.begin(), publication.ends.end(),
+  std::sort(publication_.ends.begin(), publication_.ends.end(),
             [](const auto& a, const auto& b) { return a.second.time < b.second.time; });
-  Publish(publication);
+  Prepare();
+  Publish();
+  publication_ = {};  // No commit needs as much room.
 }
 
-// What the group's changes made of the view, in their order; of each one what it replaced first.
-void Writer::PublishView() {
+// What is known without a record, where readers may see all that the state has. Otherwise it is
+// shown with the next group.
+void Writer::PublishVolatile() {
+  const bool is_stale = !stale_hosts_.empty() || stale_infos_ || stale_laid_down_;
+  if (!is_stale || committing_.has_value() || !group_.changes.empty()) return;
+  Group none;
+  PrepareView(none);
+  Publish();
+}
+
+// Readers are not to see what was prepared: the state is another now.
+void Writer::ForgetPrepared() {
+  for (const auto& host : publication_.hosts) stale_hosts_.insert(host->host.id);
+  publication_ = {};
+  stale_laid_down_ = stale_access_rules_ = stale_infos_ = true;
+}
+
+// Prepares what readers are to see of the group: what its changes made of the view, in their order;
+// of each one what it replaced first. The state has this group, and none that came later.
+void Writer::PrepareView(Group& group) {
   Publication& publication = publication_;
   const std::set<std::string> stale_hosts = std::exchange(stale_hosts_, {});
   std::vector<absl::string_view> hosts(stale_hosts.begin(), stale_hosts.end());
-  hosts.reserve(hosts.size() + changes_.size());
+  hosts.reserve(hosts.size() + group.changes.size());
   // Of both sides of a change: what is new replaces Erased, and what is taken back leaves it.
   const auto note = [this](const Item& item) {
     stale_infos_ |= IsInfo(item);
     stale_laid_down_ |= IsLaidDown(item);
     stale_access_rules_ |= IsAccessRule(item);
   };
-  for (size_t i = 0; i < changes_.size(); ++i) {
-    for (const Item& item : inverses_[i]) {
+  for (size_t i = 0; i < group.changes.size(); ++i) {
+    for (const Item& item : group.inverses[i]) {
       AddHosts(item, hosts);
       note(item);
       const auto* before = std::get_if<RegionPtr>(&item);
-      const Region* now = before == nullptr ? nullptr : NowOf(**before, changes_[i]);
+      const Region* now = before == nullptr ? nullptr : NowOf(**before, group.changes[i]);
       stale_numbers_ |=
           now == nullptr ? !std::holds_alternative<Host>(item) : !SameNumbers(**before, *now);
       if (before == nullptr || now != nullptr) continue;
       publication.regions.push_back({*before, true});
       publication.tags.emplace_back((*before)->tag, nullptr);
     }
-    for (const Item& item : changes_[i]) {
+    for (const Item& item : group.changes[i]) {
       AddHosts(item, hosts);
       if (const auto* now = std::get_if<RegionPtr>(&item)) {
         publication.regions.push_back({*now});
@@ -127,8 +143,6 @@ void Writer::PublishView() {
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
   for (const absl::string_view id : hosts) {
     const Host* host = state_.FindHost(id);
-    if (host == nullptr && !CXLPOOL_MUTANT("next-host-has-the-former-agent"))
-      state_.ForgetAgent(id);
     if (host != nullptr) {
       publication.hosts.push_back(LookAtHost(*host));
     } else if (!CXLPOOL_MUTANT("removed-host-stays-visible")) {
@@ -139,12 +153,18 @@ void Writer::PublishView() {
       publication.hosts.push_back(std::make_shared<const HostView>(std::move(gone)));
     }
   }
-  Publish(publication);
+  for (const auto& [key, before] : group.undurable) {
+    if (before == nullptr) continue;
+    const RegionPtr* after = state_.FindRegion(key);
+    group.steps.emplace_back(before, after == nullptr ? nullptr : *after);
+  }
+  Prepare();
 }
 
-// Adds what every publication has, and hands it to the readers.
-void Writer::Publish(Publication& publication) {
-  publication.revision = revision_;
+// Adds what every publication has.
+void Writer::Prepare() {
+  publication_.revision = revision_;
+  publication_.laid_down = laid_down_;
   if (std::exchange(stale_laid_down_, false)) {
     topology_ = std::make_shared<const Topology>(state_.topology());
     const TopologyTables tables = state_.GetTopologyTables();
@@ -153,37 +173,46 @@ void Writer::Publish(Publication& publication) {
              std::none_of(tables.devices.begin(), tables.devices.end(),
                           [&](const DeviceEntry& entry) { return entry.id == unseen.first; });
     });
-    laid_down_ = std::make_shared<const LaidDown>(LaidDown{tables, unseen_devices_});
+    publication_.laid_down = std::make_shared<const LaidDown>(LaidDown{tables, unseen_devices_});
     stale_infos_ = true;  // Failure domains.
   }
-  publication.topology = topology_;
-  publication.laid_down = laid_down_;
+  publication_.topology = topology_;
   if (std::exchange(stale_access_rules_, false)) {
-    publication.access_rules = std::make_shared<const AccessRules>(state_.access_rules());
+    publication_.access_rules = std::make_shared<const AccessRules>(state_.access_rules());
   }
   stale_numbers_ |= stale_infos_;
   if (std::exchange(stale_infos_, false)) ReadInfos();
-  if (std::exchange(stale_numbers_, false)) ReadNumbers(publication);
-  views_->Publish(publication);
+  if (std::exchange(stale_numbers_, false)) ReadNumbers();
 }
 
-void Writer::ReadNumbers(Publication& publication) {
-  publication.has_numbers = true;
-  publication.device_infos = device_infos_;
+void Writer::Publish() {
+  for (const auto& host : publication_.hosts) {
+    if (host->gone && !CXLPOOL_MUTANT("next-host-has-the-former-agent")) {
+      state_.ForgetAgent(host->host.id);
+    }
+  }
+  laid_down_ = publication_.laid_down;
+  if (publication_.has_numbers) scarce_since_ = publication_.scarce_since;
+  views_->Publish(publication_);
+}
+
+void Writer::ReadNumbers() {
+  publication_.has_numbers = true;
+  publication_.device_infos = device_infos_;
   for (const DeviceIndex index : device_order_) {
     const bool placeable = state_.placeable().Contains(index);
-    publication.devices.push_back(
+    publication_.devices.push_back(
         {state_.UseOf(index), placeable ? state_.space().largest_free_bytes(index) : 0});
   }
-  publication.tenant_infos = tenant_infos_;
-  for (const Interned& tenant : tenant_order_) publication.tenants.push_back(state_.UseOf(tenant));
-  publication.capacity = state_.GetCapacity();
-  NoteScarce(publication);
+  publication_.tenant_infos = tenant_infos_;
+  for (const Interned& tenant : tenant_order_) publication_.tenants.push_back(state_.UseOf(tenant));
+  publication_.capacity = state_.GetCapacity();
+  NoteScarce();
 }
 
 // Of the numbers that stand in the publication, so that it is noted at the commit that made it so,
 // whether somebody looks or not.
-void Writer::NoteScarce(Publication& publication) {
+void Writer::NoteScarce() {
   ScarceSince scarce;
   const auto add = [&](std::string what) {
     const auto known = scarce_since_->find(what);
@@ -191,9 +220,9 @@ void Writer::NoteScarce(Publication& publication) {
     scarce.emplace(std::move(what), since);
   };
   uint64_t most_free = 0;
-  for (size_t i = 0; i < publication.devices.size(); ++i) {
+  for (size_t i = 0; i < publication_.devices.size(); ++i) {
     const DeviceView& info = (*device_infos_)[i];
-    const Publication::DeviceNumbers& numbers = publication.devices[i];
+    const Publication::DeviceNumbers& numbers = publication_.devices[i];
     const uint64_t capacity = info.device.capacity_bytes;
     if (numbers.largest_free_bytes > 0) {
       most_free = std::max(most_free, capacity - std::min(numbers.use.taken_bytes(), capacity));
@@ -203,18 +232,17 @@ void Writer::NoteScarce(Publication& publication) {
     }
     if (IsDrained(info.device, numbers.use)) add(absl::StrCat("DRAINED ", info.device.id));
   }
-  for (size_t i = 0; i < publication.tenants.size(); ++i) {
+  for (size_t i = 0; i < publication_.tenants.size(); ++i) {
     const Tenant& tenant = (*tenant_infos_)[i].tenant;
-    if (IsNearlyFull(tenant, publication.tenants[i])) {
+    if (IsNearlyFull(tenant, publication_.tenants[i])) {
       add(absl::StrCat("TENANT_FULL ", tenant.id));
     }
   }
-  if (IsNearlyFull(publication.capacity)) add("POOL_FULL");
-  if (IsInPieces(publication.capacity, most_free)) add("POOL_FRAGMENTED");
-  if (scarce != *scarce_since_) {
-    scarce_since_ = std::make_shared<const ScarceSince>(std::move(scarce));
-  }
-  publication.scarce_since = scarce_since_;
+  if (IsNearlyFull(publication_.capacity)) add("POOL_FULL");
+  if (IsInPieces(publication_.capacity, most_free)) add("POOL_FRAGMENTED");
+  publication_.scarce_since = scarce == *scarce_since_
+                                  ? scarce_since_
+                                  : std::make_shared<const ScarceSince>(std::move(scarce));
 }
 
 std::shared_ptr<const HostView> Writer::LookAtHost(const Host& host) const {
@@ -264,8 +292,12 @@ void Writer::SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hos
     state_.SetRuntime(host, std::move(runtime));
     stale_hosts_.insert(host);
   }
-  if (CXLPOOL_MUTANT("show-uncommitted")) PublishView();
-  if (!committing_) PublishView();  // A commit under way publishes in a moment.
+  if (CXLPOOL_MUTANT("show-uncommitted")) {
+    Group none;
+    PrepareView(none);
+    Publish();
+  }
+  PublishVolatile();
 }
 
 void Writer::SetReachable(const std::map<std::string, std::string>& why_not) {
@@ -283,7 +315,7 @@ void Writer::SetReachable(const std::map<std::string, std::string>& why_not) {
     }
   }
   stale_infos_ = true;
-  if (!committing_) PublishView();
+  PublishVolatile();
 }
 
 }  // namespace cxlpool::fm

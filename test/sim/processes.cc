@@ -78,7 +78,8 @@ ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random ra
       fabric_random_(random.Next()),
       probe_(std::move(probe)),
       watch_(kWatchEvents, kFarBehind),
-      writer_({.make_tag = world.make_tag,
+      writer_({.plan_ahead = 1,
+               .make_tag = world.make_tag,
                .encode = [shelf = world.shelf](const fm::Item& item) { return shelf->Keep(item); }},
               &executor_, &executor_, store_.get(), &views_, &watch_) {
   writer_.Open({.on_committed =
