@@ -87,7 +87,7 @@ void Writer::SetFabric(const FabricCapabilities& fabric) {
   views_->SetFabric(fabric);
 }
 
-// From here on nothing is durable any more, and nothing is planned.
+// From here on the store takes nothing any more, and nothing is planned.
 void Writer::Fail(const absl::Status& why) {
   if (std::exchange(failed_, true)) return;
   listener_.on_fatal(why);
@@ -306,17 +306,19 @@ void Writer::TellWhetherFull(const absl::Status& committed) {
 }
 
 // Plans what waits, and makes it durable unless the store is busy. Runs while pump_posted_ is set,
-// which keeps everybody else from posting another.
+// which keeps everybody else from posting another. One that was posted may come late: the end of
+// the commit went first, and did its work.
 void Writer::Pump() {
   {
     MutexLock lock(inbox_mutex_);
-    for (auto& pending : inbox_) queue_.push_back(std::move(pending));
-    inbox_.clear();
-    inbox_items_ = 0;
-    if (queue_.empty() && (committing_.has_value() || group_.planned.empty())) {
+    const bool waits = committing_.has_value() && inbox_items_ < options_.plan_ahead;
+    if (queue_.empty() && (waits || (inbox_.empty() && group_.planned.empty()))) {
       pump_posted_ = false;
       return;
     }
+    for (auto& pending : inbox_) queue_.push_back(std::move(pending));
+    inbox_.clear();
+    inbox_items_ = 0;
   }
   PlanQueue();
   if (committing_.has_value()) {

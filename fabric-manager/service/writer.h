@@ -115,7 +115,8 @@ class Writer {
   // the store takes that much, else several. `count` is at most Options.max_group.
   void SubmitBatch(Audit audit, size_t count, PlanItemFn plan, OutcomesDone done);
 
-  // The state, uncommitted changes of the current group included. On the executor.
+  // The state, with what is not durable yet: of a commit under way, and planned on it. On the
+  // executor.
   const PoolState& state() const { return state_; }
   uint64_t revision() const { return revision_; }
   uint64_t epoch() const { return epoch_; }  // That it commits under, once Open has answered OK.
@@ -124,8 +125,8 @@ class Writer {
 
   // A Region as the last commit that succeeded left it; null: it is not there. On the executor.
   RegionPtr Durable(Key key) const;
-  // Whether the record in state() is the durable one: no commit under way changes it. On the
-  // executor.
+  // Whether the record in state() is the durable one: nothing changes it that is under way or
+  // planned. On the executor.
   bool IsDurable(Key key) const;
 
   // What the pool is made of, as the last commit that succeeded left it. On the executor.
@@ -147,7 +148,7 @@ class Writer {
   // others before that.
   void SetFabric(const FabricCapabilities& fabric);
 
-  // Volatile knowledge; readers see it at once.
+  // Volatile knowledge; readers see it at once, or with the group that is under way or planned.
   void SetRuntime(const std::string& host, HostRuntime runtime);
   void SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hosts);  // In one view.
   // Of devices, why each cannot be reached; empty: it can. In one view. Devices without a record
@@ -265,7 +266,7 @@ class Writer {
   std::vector<std::unique_ptr<Pending>> inbox_ ABSL_GUARDED_BY(inbox_mutex_);
   size_t inbox_items_ ABSL_GUARDED_BY(inbox_mutex_) = 0;
   bool store_is_busy_ ABSL_GUARDED_BY(inbox_mutex_) = false;
-  // Or no more can be planned before the commit under way has ended.
+  // Or nothing more is planned before the commit under way has ended.
   bool pump_posted_ ABSL_GUARDED_BY(inbox_mutex_) = false;
 
   // On the executor.

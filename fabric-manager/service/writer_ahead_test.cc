@@ -191,6 +191,60 @@ TEST_F(AheadTest, DurableIsWhatTheLastCommitLeft) {
   EXPECT_TRUE(writer->IsDurable(key));
 }
 
+// A fence that is only told of in the trail changes no record, but it has a revision.
+TEST_F(AheadTest, NoViewIsOfARevisionThatIsPlanned) {
+  Submit(Allocate("a", kOneGiB, 1));
+  Audit fence = TestAudit();
+  fence.target = "hosts/host-a";
+  writer->Submit(
+      std::move(fence), [](const PoolState&, PlanContext&) { return Proposal{}; },
+      [](const absl::StatusOr<Committed>&) {});
+  executor.RunReady();
+  writer->SetReachable({{"cmm-0", "it was pulled"}});
+  Release();
+  EXPECT_EQ(views.Get()->revision, store.batches.front().revision);
+  Release();
+  EXPECT_EQ(views.Get()->revision, store.batches.back().revision);
+  EXPECT_EQ(store.batches.size(), 2u);
+  EXPECT_FALSE(views.Get()->devices->front().device.reachable);
+}
+
+// Why the fabric does not show a device is forgotten once it has a record, and not before.
+TEST_F(AheadTest, AnUnseenDeviceIsSeenOnceItsRecordIsDurable) {
+  Submit([](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
+    DeviceEntry entry;
+    entry.id = "cmm-1";
+    return Proposal::Of(TopologyEntry{.key = context.next_id(), .what = entry}, nullptr);
+  });
+  Release();
+  writer->SetReachable({{"cmm-1", "it is not there"}});
+  const auto add = [this] {
+    Submit([](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
+      return Proposal::Of(Device{.key = context.next_id(),
+                                 .id = "cmm-1",
+                                 .serial = "2",
+                                 .capacity_bytes = kOneGiB,
+                                 .granule_bytes = 256ull << 20},
+                          nullptr);
+    });
+  };
+  const auto is_unseen = [this] {
+    const bool known = writer->UnseenDevices().contains("cmm-1");
+    EXPECT_EQ(views.Get()->laid_down->unseen_devices.contains("cmm-1"), known);
+    return known;
+  };
+  EXPECT_TRUE(is_unseen());
+  store.FailNextCommit({.status = Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
+                                         "no space", "make some")});
+  add();
+  EXPECT_TRUE(is_unseen());
+  Release();
+  EXPECT_TRUE(is_unseen());
+  add();
+  Release();
+  EXPECT_FALSE(is_unseen());
+}
+
 // What is known without a record is shown with the second, whose state it is a part of.
 TEST_F(AheadTest, WhatTheFabricSaysMeanwhileShowsNothingOfEither) {
   Submit(Allocate("a", kOneGiB, 1));

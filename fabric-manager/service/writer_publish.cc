@@ -85,11 +85,13 @@ void Writer::PublishLoaded(const Change& records) {
   publication_ = {};  // No commit needs as much room.
 }
 
-// What is known without a record, where readers may see all that the state has. Otherwise it is
-// shown with the next group.
+// What is known without a record, where state and revision are durable. Otherwise it is shown with
+// the next group.
 void Writer::PublishVolatile() {
   const bool is_stale = !stale_hosts_.empty() || stale_infos_ || stale_laid_down_;
-  if (!is_stale || committing_.has_value() || !group_.changes.empty()) return;
+  const bool is_durable = !committing_.has_value() &&
+                          (group_.planned.empty() || CXLPOOL_MUTANT("shown-at-a-planned-revision"));
+  if (!is_stale || !is_durable) return;
   Group none;
   PrepareView(none);
   Publish();
@@ -143,6 +145,10 @@ void Writer::PrepareView(Group& group) {
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
   for (const absl::string_view id : hosts) {
     const Host* host = state_.FindHost(id);
+    // Before another of this name is planned.
+    if (host == nullptr && !CXLPOOL_MUTANT("next-host-has-the-former-agent")) {
+      state_.ForgetAgent(id);
+    }
     if (host != nullptr) {
       publication.hosts.push_back(LookAtHost(*host));
     } else if (!CXLPOOL_MUTANT("removed-host-stays-visible")) {
@@ -168,12 +174,14 @@ void Writer::Prepare() {
   if (std::exchange(stale_laid_down_, false)) {
     topology_ = std::make_shared<const Topology>(state_.topology());
     const TopologyTables tables = state_.GetTopologyTables();
-    std::erase_if(unseen_devices_, [&](const auto& unseen) {
+    std::map<std::string, std::string> unseen_devices = unseen_devices_;
+    std::erase_if(unseen_devices, [&](const auto& unseen) {
       return state_.FindDevice(unseen.first) != nullptr ||
              std::none_of(tables.devices.begin(), tables.devices.end(),
                           [&](const DeviceEntry& entry) { return entry.id == unseen.first; });
     });
-    publication_.laid_down = std::make_shared<const LaidDown>(LaidDown{tables, unseen_devices_});
+    publication_.laid_down =
+        std::make_shared<const LaidDown>(LaidDown{tables, std::move(unseen_devices)});
     stale_infos_ = true;  // Failure domains.
   }
   publication_.topology = topology_;
@@ -186,10 +194,8 @@ void Writer::Prepare() {
 }
 
 void Writer::Publish() {
-  for (const auto& host : publication_.hosts) {
-    if (host->gone && !CXLPOOL_MUTANT("next-host-has-the-former-agent")) {
-      state_.ForgetAgent(host->host.id);
-    }
+  for (const auto& [device, why] : laid_down_->unseen_devices) {
+    if (!publication_.laid_down->unseen_devices.contains(device)) unseen_devices_.erase(device);
   }
   laid_down_ = publication_.laid_down;
   if (publication_.has_numbers) scarce_since_ = publication_.scarce_since;
