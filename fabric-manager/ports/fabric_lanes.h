@@ -99,7 +99,8 @@ class FabricLanes {
 
   // Ends the lane: interrupts what is under way there, answers what waits with UNAVAILABLE, and
   // waits for its thread. Not from that thread. There is none of this name: nothing is done.
-  // With `only_idle` one that has something to do, or runs it, stays as it is: false.
+  // With `only_idle`, a lane that has a call waiting or running stays open. Returns false only
+  // then.
   bool Close(const std::string& name, bool only_idle = false);
 
   // Puts the call on its lane. RESOURCE_EXHAUSTED/FABRIC_OVERLOADED, UNAVAILABLE (the lane is not

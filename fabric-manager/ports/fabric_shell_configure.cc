@@ -182,8 +182,8 @@ void FabricShell::ForgetNow(const std::string& host, uint64_t leaving) {
   backend_->Forget(host);
 }
 
-// The program may not have died yet, and is not waited for: it is looked again after a while. A
-// host that is back by then has its lane back, too. No host comes back in the middle of this:
+// The program may not have died yet. Nothing waits for it here; its lane is tried again later. If
+// the host has come back by then, it uses that lane again. It cannot come back while this runs:
 // Configure runs on the same lane.
 void FabricShell::CloseFenceLaneOf(const std::string& host) {
   auto call = MakeStep([this, host] {

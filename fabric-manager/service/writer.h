@@ -185,7 +185,7 @@ class Writer {
   // What is planned together and made durable in one commit.
   struct Group {
     std::vector<Planned> planned;
-    size_t items = 0;  // Answers in it.
+    size_t items = 0;  // How many were planned; the rest of a parted batch counts, too.
     std::vector<Change> changes;
     std::vector<Change> inverses;
     absl::flat_hash_map<Key, RegionPtr> undurable;  // What it changes, as it was before.
@@ -306,7 +306,7 @@ class Writer {
   Group group_;                      // That is being planned.
   std::optional<Group> committing_;  // That the store is busy with: `group_` rests on it.
   size_t last_items_ = 0;            // Of the group before.
-  // Set before the end of the commit is posted, so that who plans meanwhile makes an end.
+  // Set before the end of the commit is posted, so that planning beside it stops in time.
   std::atomic<bool> store_has_answered_{false};
 };
 

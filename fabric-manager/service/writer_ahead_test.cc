@@ -71,7 +71,7 @@ class AheadTest : public testing::Test {
   bool IsShown(const std::string& id) const { return views.Get()->regions.Find(id) != nullptr; }
   uint64_t FreeBytes() const { return views.Get()->capacity.free_bytes; }
 
-  // Calls of the trail, whose chain has no flaw.
+  // What each entry of the trail is about. Fails if its chain has a flaw.
   std::vector<std::string> Told() const {
     const AuditTrail::Kept kept = writer->trail().Read();
     for (const AuditFlaw& flaw : VerifyChain(kept.bounds, kept.rows)) ADD_FAILURE() << flaw.what;

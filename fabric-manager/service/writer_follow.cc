@@ -163,8 +163,9 @@ absl::Status Writer::Follow(StoreBatch batch) {
     const bool is = region != nullptr || tombstone != nullptr;
     if (is) {
       const RegionPtr& now = region != nullptr ? *region : tombstone->region;
-      if (now->revision > revision_)
+      if (now->revision > revision_) {
         followed.events.push_back({now->revision, now, region == nullptr});
+      }
     }
     (is ? regions : made_of).push_back(std::move(item));
   }
